@@ -25,7 +25,7 @@ from kafka.record.default_records import DefaultRecordBatch as PythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as PythonBuilder
 
 from tidelog.record import _pure, codec
-from tidelog.record.arrow import arrow_to_batches, columns_to_arrow
+from tidelog.record.arrow import arrow_to_partitions, columns_to_arrow
 from tidelog.record.columns import Columns, decode, encode
 from tidelog.record.compression import decompress
 
@@ -142,7 +142,9 @@ def encoders(load: Workload) -> list[Contender]:
         Contender("aiokafka, rows", count, lambda: peer_encode(AioBuilder, chunks)),
         Contender("kafka-python, rows", some, lambda: peer_encode(PythonBuilder, few)),
         Contender("Tidelog, rows", count, lambda: [encode(rows) for rows in chunks]),
-        Contender("Tidelog, Arrow", count, lambda: list(arrow_to_batches(table, target=size))),
+        Contender(
+            "Tidelog, Arrow", count, lambda: list(arrow_to_partitions(table, partitions=1, spare=0, target=size))
+        ),
         Contender("Tidelog, rows, pure", some, lambda: pure_encode(few)),
     ]
 

@@ -34,8 +34,8 @@ from tidelog.broker.embedded import Broker
 from tidelog.client.cluster import Cluster
 from tidelog.control.marks import read_mark
 from tidelog.pipelines.loading import load_app
+from tidelog.schema.declaration import row_to_json
 from tidelog.views.applier import Applier
-from tidelog.views.declaration import row_to_json
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Ask
 

@@ -31,11 +31,9 @@ ARROWS = """
     client -> testing
     broker -> testing
     client -> gateway -> cli
-    schema -> gateway
     client -> control -> views -> sql
     control -> parts -> pipelines
     parts -> capture -> cli
-    schema -> capture
     capture -> gateway
     capture -> testing
     views -> sourcing -> gateway
@@ -46,11 +44,11 @@ ARROWS = """
     work -> testing
     control -> spark
     control -> testing
-    schema -> views -> pipelines
+    schema -> control
+    views -> pipelines
     views -> gateway
     sql -> gateway
     client -> spark
-    schema -> spark
     spark -> pipelines
     spark -> testing
     pipelines -> testing

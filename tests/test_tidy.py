@@ -34,17 +34,13 @@ LONG_FILES: dict[str, int] = {}
 # Names that are several classes, by how many: a reader who searches for one finds the others too. A name may
 # go down or leave the list, and none may come: a new class has a name of its own.
 NAMES_OF_SEVERAL_CLASSES = {
-    4: ("Checked Entry Fault Span State Step Written"),
-    3: (
-        "Call Change Column Connection Field Found Kept Member Model Name Outcome Pace Piece Read Reader Reading "
-        "Refusal Shape Shown Topic Transactions"
-    ),
+    4: ("Checked Span State Step Written"),
+    3: ("Call Column Connection Entry Found Kept Model Name Pace Read Reader Reading Refusal Shape Shown"),
     2: (
-        "Acl AclFilter AsOf Ask Asking Batch Begun Beside Boundary Bounds Broker Choice Columns Cut Decided "
-        "Decision Declared Deletion File Fold Groups Index Listed Live Manifest MicroBatch Moved Node Outbound "
-        "Partition Pattern PlainTransport Plan Producer Progress Query Reach Registry Report Reporter Row Run "
-        "Sample Schema Server Session Settings Side Slice Slot Stream Subscriber Summary Table Taken Tally Target "
-        "Telling TlsTransport Token Transport Unread Watch Writing"
+        "AclFilter AsOf Ask Asking Begun Beside Bounds Broker Change Choice Columns Decided Decision Declared "
+        "Deletion Fault Field Groups Index Listed Live Moved Node Outbound Pattern Piece PlainTransport Plan Reach "
+        "Row Run Sample Schema Server Settings Side Slot Subscriber Summary Taken Target Telling TlsTransport Token "
+        "Transport Unread Watch Writing"
     ),
 }
 

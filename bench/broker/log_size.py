@@ -85,7 +85,7 @@ def _write_segment(folder: Path, base_offset: int, batches: int, *, complete: bo
     synced = Slot(2, base_offset + batches - doubtful, position - doubtful * len(batch))
     os.pwrite(descriptor, pack_slot(synced), SLOT_AT[0])
     os.close(descriptor)
-    covered = index.covered(index_file.Boundary(synced.synced_position, synced.synced_offset), complete=complete)
+    covered = index.covered(index_file.BatchStart(synced.synced_position, synced.synced_offset), complete=complete)
     blocks = index_file.head(base_offset) + index_file.block(index, 0, len(index) - doubtful, covered)
     (folder / f"{base_offset:020d}.index").write_bytes(blocks)
     return synced

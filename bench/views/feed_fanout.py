@@ -63,7 +63,7 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _view(bootstrap: str) -> Any:
     from tidelog.client.cluster import Cluster
-    from tidelog.views.declaration import declare
+    from tidelog.schema.declaration import declare
     from views.writing import Pipeline, declare_view
 
     cluster = Cluster(bootstrap)

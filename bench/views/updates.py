@@ -21,10 +21,10 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.control.marks import Ends
+from tidelog.schema.declaration import Row, declare
 from tidelog.views import reading
 from tidelog.views.applier import Applier
 from tidelog.views.changes import encode
-from tidelog.views.declaration import Row, declare
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Ask, Store
 from views.writing import Pipeline, declare_view

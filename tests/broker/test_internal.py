@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proving import proves
 from tidelog.broker import internal
 from tidelog.broker.decision import Decision, NewRecord
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.errors import DataFolderError, StorageError
 from tidelog.log.commit import Committer
 from tidelog.log.files import RealFiles
@@ -53,7 +53,7 @@ class Topic:
         self.failed: list[BaseException] = []
         self.files = files or RealFiles()
         self.committer = Committer(self.files, lambda: None, threads=False)
-        self.topic = InternalTopic("__tidelog.test", Fold(dict, apply, to_records), self.lost.append)
+        self.topic = InternalTopic("__tidelog.test", TopicFold(dict, apply, to_records), self.lost.append)
         log = Log.open(f"{folder}/partition", self.files, LogSettings(segment_bytes=4096), self.committer)
         self.topic.recover(log, str(folder), self.files)
 

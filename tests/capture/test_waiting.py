@@ -16,10 +16,10 @@ from tidelog.capture import running
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.captures import sink_of
+from tidelog.control.catalog import Generation
 from tidelog.control.marks import Sources, read_mark
 from tidelog.control.positions import check, is_at_least, text_of
 from tidelog.errors import NotYetApplied, UsageError
-from tidelog.views.catalog import Generation
 from tidelog.views.stores.opening import open_store
 from tidelog.views.waiting import parse_after, wait
 from views.applying import applying

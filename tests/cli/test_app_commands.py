@@ -26,6 +26,8 @@ from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import Editor, ensure_catalog
+from tidelog.control.derived import Derived
 from tidelog.control.status import Commands, Reporter
 from tidelog.errors import ConfigError, UsageError
 from tidelog.logger import Logger
@@ -37,8 +39,6 @@ from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.loading import load_app
 from tidelog.pipelines.placing import Target
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import Editor, ensure_catalog
-from tidelog.views.derived import Derived
 
 SHOP = str(Path(__file__).parent.parent.parent / "examples" / "shop_app.py")
 

@@ -9,10 +9,10 @@ import pytest
 from cli.command import Command
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import Editor
+from tidelog.control.derived import Derived
 from tidelog.testing.broker import TestBroker
 from tidelog.views.asking import Pipeline as Asked
-from tidelog.views.catalog import Editor
-from tidelog.views.derived import Derived
 from tidelog.views.stores.opening import open_store
 from views.answering import Answering
 from views.applying import stepping

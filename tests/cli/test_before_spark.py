@@ -19,15 +19,15 @@ from tidelog.cli import rebuild, run
 from tidelog.cli.main import main
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import Editor, View, ensure_catalog
 from tidelog.errors import UsageError
 from tidelog.pipelines import running
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.loading import load_app
 from tidelog.pipelines.locks import OutputLocks
+from tidelog.schema.declaration import declare
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import Editor, View, ensure_catalog
-from tidelog.views.declaration import declare
+from tidelog.views import lifecycle
 from views.writing import Pipeline, declare_view
 
 PROGRAM = """
@@ -71,8 +71,8 @@ def built(bootstrap: str, file: str, app: str = "shop") -> None:
         for node in graph_of(load_app(file)).nodes:
             if node.output.kind == "view":
                 inputs = [read.name for read in node.reads]
-                view: View = catalog.new_view(node.name, app=app, inputs=inputs, stores=["sqlite:///shop.db"])
-                Editor(cluster, node.name).write(catalog.begin(view, COLUMNS, node.fingerprint, 1))
+                view: View = lifecycle.new_view(node.name, app=app, inputs=inputs, stores=["sqlite:///shop.db"])
+                Editor(cluster, node.name).write(lifecycle.begin(view, COLUMNS, node.fingerprint, 1))
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

@@ -19,14 +19,14 @@ from proving import proves
 from tidelog.cli import apply, ask, sql, views
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.catalog import Editor
 from tidelog.errors import TidelogError, UsageError
 from tidelog.parts.children import ChildPart
 from tidelog.pipelines.appliers import appliers_of
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.running import Settings
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import Editor
+from tidelog.views import lifecycle
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.stores.opening import open_store
 from views.listening import Listener
@@ -64,8 +64,8 @@ def evil(listener: Listener) -> str:
 
 def enter(cluster: Cluster, name: str, url: str) -> None:
     """As anybody can write it: no command of ours checks what it says."""
-    view = replace(catalog.new_view(name, app="shop", inputs=["orders"], stores=[]), stores=(url,))
-    view = catalog.begin(view, REVENUE, "f1", 1)
+    view = replace(lifecycle.new_view(name, app="shop", inputs=["orders"], stores=[]), stores=(url,))
+    view = lifecycle.begin(view, REVENUE, "f1", 1)
     Editor(cluster, name).write(view)
     make_topics(cluster, view.generations[-1])
 

@@ -27,11 +27,12 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import Editor
+from tidelog.control.starting import tell_starting
 from tidelog.errors import NotShown, UsageError
-from tidelog.views.catalog import Editor, begin, new_view
+from tidelog.schema.declaration import Declaration, declare
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import Declaration, declare
-from tidelog.views.not_yet import tell_starting
+from tidelog.views.lifecycle import begin, new_view
 from tidelog.views.stores.opening import open_store
 
 

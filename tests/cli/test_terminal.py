@@ -16,7 +16,7 @@ from tidelog.cli.main import complain
 from tidelog.cli.row_formats import Shown
 from tidelog.cli.tail import text_of, time_text
 from tidelog.cli.terminal import (
-    Progress,
+    ProgressLine,
     count_text,
     printable,
     show_json,
@@ -109,7 +109,7 @@ def test_progress_is_a_line_that_changes_on_a_terminal_and_nothing_in_a_short_lo
         stream = io.StringIO()
         monkeypatch.setattr(stream, "isatty", lambda watched=watched: watched)
         monkeypatch.setattr(sys, "stderr", stream)
-        with Progress("backup") as progress:
+        with ProgressLine("backup") as progress:
             progress(500_000, 1_000_000)
         said = stream.getvalue()
         assert ("backup: 500.0 KB of 1.0 MB, 50 %" in said) is watched

@@ -14,13 +14,13 @@ from cli.command import Command
 from proving import proves
 from tidelog.cli import views as commands
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import find_view
 from tidelog.control.health import SILENT_MS
 from tidelog.control.status import Reporter
 from tidelog.errors import UsageError
+from tidelog.schema.declaration import declare
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import find_view
 from tidelog.views.changes import encode
-from tidelog.views.declaration import declare
 from tidelog.views.stores.opening import open_store
 from views.applying import stepping
 from views.writing import Pipeline, declare_view

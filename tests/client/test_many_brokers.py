@@ -16,7 +16,7 @@ from proving import proves
 from tidelog.client.admin import brokers, groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
-from tidelog.client.metadata import Topic, TopicPartition
+from tidelog.client.metadata import TopicMetadata, TopicPartition
 from tidelog.client.producer import Producer
 
 pytestmark = pytest.mark.external
@@ -65,7 +65,7 @@ def cluster(nodes: list[ApacheKafka]) -> Iterator[Cluster]:
         yield connected
 
 
-def create(nodes: list[ApacheKafka], cluster: Cluster, name: str, *, partitions: int) -> Topic:
+def create(nodes: list[ApacheKafka], cluster: Cluster, name: str, *, partitions: int) -> TopicMetadata:
     """Until every broker knows of it: one that does not yet refuses what is written to it."""
     made = topics.create(cluster, name, partitions=partitions, replication=3)
     for kafka in nodes:

@@ -16,7 +16,7 @@ from tidelog.broker.groups.consumer_heartbeat import decide_consumer_heartbeat
 from tidelog.broker.groups.state import Caller
 from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.membership import JOINING, Member, State, after, is_due, request_of
+from tidelog.client.membership import JOINING, GroupMembership, State, after, is_due, request_of
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import BrokerError
 from tidelog.wire.error_code import ErrorCode
@@ -115,7 +115,7 @@ def test_members_split_a_topic_commit_as_such_and_leave(
     topics.create(cluster, topic, partitions=4)
     every = {TopicPartition(topic, index) for index in range(4)}
     with Cluster(broker.bootstrap) as other:
-        first, second = Member(cluster, group), Member(other, group)
+        first, second = GroupMembership(cluster, group), GroupMembership(other, group)
 
         def beaten() -> list[int]:
             for one in (first, second):

@@ -32,7 +32,7 @@ from tidelog.broker.topics import INTERNAL_TOPICS
 from tidelog.client.admin import groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
-from tidelog.client.metadata import Topic, TopicPartition
+from tidelog.client.metadata import TopicMetadata, TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 
 SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.full) for seed in (2, 3)))
@@ -149,7 +149,7 @@ class Story:
         orphans = [name for name in left if name.rpartition("-")[0] not in known]
         assert not orphans, f"deleted topics still take room: {orphans}"
 
-    def topics_there(self) -> list[Topic]:
+    def topics_there(self) -> list[TopicMetadata]:
         """Also the broker's own."""
         with Cluster(self.broker.bootstrap) as cluster:
             own = topics.describe(cluster, [topic.name for topic in INTERNAL_TOPICS])

@@ -20,7 +20,7 @@ from crash.jumping_clock import JumpingClock, jumping_clock
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.client.membership import Member
+from tidelog.client.membership import GroupMembership
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.producer import Producer
@@ -79,7 +79,7 @@ def test_nobody_is_expired_and_nothing_counts_twice_when_a_brokers_clock_jumps(
     with Cluster(broker.bootstrap) as cluster, Cluster(broker.bootstrap) as other:
         topics.create(cluster, LONG.topic, partitions=1)
         topics.create(cluster, SHORT.topic, partitions=1, configs={"retention.ms": str(2 * HOUR_S * 1000)})
-        member, writer = Member(cluster, "readers"), Transactions(other, "writer")
+        member, writer = GroupMembership(cluster, "readers"), Transactions(other, "writer")
         eventually(lambda: member.beat([LONG.topic]) or member.partitions)
         assert send_first_batch(broker) == 0
         with Producer(cluster) as producer:

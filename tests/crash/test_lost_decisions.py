@@ -10,7 +10,7 @@ from pathlib import Path
 from crash.seeds import run_seeds
 from proving import proves
 from tidelog.broker.decision import Decision, NewRecord
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.errors import OfflineError, StorageError
 from tidelog.log.commit import Committer
 from tidelog.log.log import Log
@@ -57,7 +57,7 @@ class Topic:
     def open(self) -> None:
         self.disk = SimulatedDisk(self.folder)
         self.committer = Committer(self.disk, lambda: None, threads=False)
-        self.topic = InternalTopic("__tidelog.test", Fold(dict, apply, to_records), self.lost)
+        self.topic = InternalTopic("__tidelog.test", TopicFold(dict, apply, to_records), self.lost)
         settings = LogSettings(segment_bytes=7000)
         log = Log.open(f"{self.disk.folder}/partition", self.disk, settings, self.committer)
         self.topic.recover(log, str(self.disk.folder), self.disk)

@@ -20,8 +20,8 @@ from tidelog.demo.feeding import make_topics
 from tidelog.demo.shop import DELIVERIES, ORDERS
 from tidelog.demo.summary import Summary, figures, lines_of
 from tidelog.errors import NotShown
+from tidelog.schema.declaration import declare
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import declare
 from tidelog.views.stores.opening import open_store
 
 TOPIC = TopicPartition("stock.v1", 0)

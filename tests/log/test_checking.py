@@ -13,14 +13,14 @@ from proving import proves
 from tidelog.log.checking import CHECK_WINDOW, check_batches, find_next
 from tidelog.log.epochs import Epoch
 from tidelog.log.files import RealFiles
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.record import codec
 
 FILES = RealFiles()
 EPOCHS = (Epoch(0, 0), Epoch(2, 5))
 OFFSETS = (0, 2, 5, 6)
 END = 9
-BEGIN = Boundary(0, 0)
+BEGIN = BatchStart(0, 0)
 
 
 def batches() -> list[bytes]:
@@ -72,7 +72,7 @@ def test_one_flipped_bit_anywhere_ends_the_good_batches_before_it(path: Path, da
         checked = check_batches(FILES, file.fd, BEGIN, file.size, EPOCHS)
         assert checked.fault is not None
         assert checked.end == (starts[hit], OFFSETS[hit])
-        again = find_next(FILES, file.fd, checked.end, Boundary(file.size, END), EPOCHS)
+        again = find_next(FILES, file.fd, checked.end, BatchStart(file.size, END), EPOCHS)
     following = (starts[hit + 1], OFFSETS[hit + 1]) if hit + 1 < len(made) else (file.size, END)
     assert again == following
 
@@ -88,7 +88,7 @@ def test_a_batch_inside_a_value_is_not_taken_for_one(path: Path) -> None:
     content = bytearray(outer + last)
     content[17] ^= 1
     with Written(path, bytes(content)) as file:
-        found = find_next(FILES, file.fd, BEGIN, Boundary(file.size, 4), EPOCHS)
+        found = find_next(FILES, file.fd, BEGIN, BatchStart(file.size, 4), EPOCHS)
     assert found == (len(outer), 3)
 
 
@@ -107,6 +107,6 @@ def test_a_batch_larger_than_the_window_is_read_whole(path: Path) -> None:
 @proves("T1")
 def test_zeros_are_bad_from_the_first_byte(path: Path) -> None:
     with Written(path, bytes(1000)) as file:
-        checked = check_batches(FILES, file.fd, Boundary(0, 7), 1000, EPOCHS)
+        checked = check_batches(FILES, file.fd, BatchStart(0, 7), 1000, EPOCHS)
     assert checked.fault is not None
     assert checked.end == (0, 7)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import DataFolderError
-from tidelog.log.index import HEAD_SIZE, MAGIC, Boundary, Index, block, head, load
+from tidelog.log.index import HEAD_SIZE, MAGIC, BatchStart, Index, block, head, load
 from tidelog.record.codec import crc32c
 
 START = 4096
@@ -99,7 +99,7 @@ def test_taking_batches_back_leaves_what_was_there_before(
 def file_of(index: Index, cuts: list[int]) -> bytes:
     data = head(BASE)
     for start, stop in zip([0, *cuts], [*cuts, len(index)], strict=True):
-        data += block(index, start, stop, index.covered(Boundary(start, stop), complete=stop == len(index)))
+        data += block(index, start, stop, index.covered(BatchStart(start, stop), complete=stop == len(index)))
     return data
 
 
@@ -123,7 +123,7 @@ def test_what_is_bad_in_a_file_ends_it_before(batches: list[Batch], data: st.Dat
     index = index_of(batches, 1000)
     cut = len(index) // 2
     content = bytearray(file_of(index, [cut]))
-    first_end = HEAD_SIZE + len(block(index, 0, cut, index.covered(Boundary(0, cut))))
+    first_end = HEAD_SIZE + len(block(index, 0, cut, index.covered(BatchStart(0, cut))))
     at = data.draw(st.integers(first_end, len(content) - 1))
     content[at] ^= data.draw(st.sampled_from([1, 128]))
     found, covered, size = load(bytes(content), BASE, "x")

@@ -11,7 +11,7 @@ from tidelog.errors import OutOfOrderSequence, StaleProducerEpoch, StorageError
 from tidelog.log.producers import (
     MAX_SEQUENCE,
     REMEMBERED,
-    Producer,
+    ProducerState,
     RecentBatch,
     advance,
     expired,
@@ -29,7 +29,7 @@ def header(sequence: int, count: int = 1, epoch: int = 0, attributes: int = 0) -
     return BatchHeader(0, 100, 0, attributes, count - 1, 0, 0, 9, epoch, sequence, count)
 
 
-def after(*batches: tuple[int, int], epoch: int = 0) -> Producer:
+def after(*batches: tuple[int, int], epoch: int = 0) -> ProducerState:
     """A producer that has written these (sequence, count), one record to an offset."""
     producer, offset = None, 0
     for sequence, count in batches:
@@ -93,7 +93,7 @@ def test_a_new_epoch_begins_at_zero_and_fences_the_old_one() -> None:
 @proves("T1")
 def test_a_control_batch_has_no_sequence_but_an_epoch() -> None:
     producer = follow(after((0, 3)), header(-1, epoch=2, attributes=CONTROL), 3, 0)
-    assert producer == Producer(2, 0, ())
+    assert producer == ProducerState(2, 0, ())
     assert find_duplicate(producer, header(0, epoch=2)) is None
 
 
@@ -109,7 +109,7 @@ def test_the_coordinators_epoch_is_that_of_the_last_marker() -> None:
 
 @proves("T1")
 def test_those_who_have_not_written_for_long_are_found() -> None:
-    producers = {1: Producer(0, 100, ()), 2: Producer(0, 200, ())}
+    producers = {1: ProducerState(0, 100, ()), 2: ProducerState(0, 200, ())}
     assert expired(producers, 200) == [1]
 
 
@@ -118,7 +118,7 @@ def test_those_who_have_not_written_for_long_are_found() -> None:
     st.dictionaries(
         st.integers(0, 2**63 - 1),
         st.builds(
-            Producer,
+            ProducerState,
             st.integers(0, 2**15 - 1),
             st.integers(-1, 2**62),
             st.lists(
@@ -136,7 +136,7 @@ def test_those_who_have_not_written_for_long_are_found() -> None:
         max_size=5,
     )
 )
-def test_a_snapshot_is_read_as_it_was_written(producers: dict[int, Producer]) -> None:
+def test_a_snapshot_is_read_as_it_was_written(producers: dict[int, ProducerState]) -> None:
     assert unpack(pack(producers)) == producers
 
 

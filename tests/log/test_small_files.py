@@ -23,7 +23,7 @@ from tidelog.log.header_block import (
     unpack_block,
     unpack_slots,
 )
-from tidelog.log.producers import Producer, RecentBatch
+from tidelog.log.producers import ProducerState, RecentBatch
 from tidelog.log.snapshot import Snapshot
 from tidelog.log.transactions import Aborted, FoldedTransactions
 from tidelog.record.codec import crc32c
@@ -130,7 +130,10 @@ def test_facts_of_a_newer_format_are_refused_by_name() -> None:
         facts.unpack(text + f"crc {crc32c(text):08x}\n".encode(), "here")
 
 
-PRODUCERS = {5: Producer(1, 99, (RecentBatch(0, 4, 10, -1), RecentBatch(5, 5, 11, 77))), 6: Producer(0, 98, (), 3)}
+PRODUCERS = {
+    5: ProducerState(1, 99, (RecentBatch(0, 4, 10, -1), RecentBatch(5, 5, 11, 77))),
+    6: ProducerState(0, 98, (), 3),
+}
 ABORTED = transactions.AbortedColumns(())
 ABORTED.add(Aborted(5, 2, 7), 9)
 ABORTED.add(Aborted(6, 4, 9), 10)

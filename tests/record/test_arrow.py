@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from proving import proves
 from record.twins import plain, rows
 from tidelog.errors import UsageError
-from tidelog.record.arrow import arrow_to_batches, columns_to_arrow, topic_schema
+from tidelog.record.arrow import arrow_to_partitions, columns_to_arrow, topic_schema
 from tidelog.record.columns import decode, encode
 from tidelog.record.header import EncodableRow
+
+
+def batches_of(table: Any, *, timestamp_ms: int = -1) -> list[bytearray]:
+    of_partitions = arrow_to_partitions(table, partitions=1, spare=0, timestamp_ms=timestamp_ms)
+    return [batch for _, batch in of_partitions]
 
 
 def rows_of(batches: Any) -> list[tuple[object, ...]]:
@@ -32,9 +37,9 @@ def test_a_topic_goes_through_arrow_and_back_whole_or_in_slices(
     assert table.column("offset").to_pylist() == list(range(9, 9 + len(given_rows)))
     assert table.column("key").to_pylist() == [row[0] for row in given_rows]
     assert table.column("value").to_pylist() == [row[1] for row in given_rows]
-    assert rows_of(arrow_to_batches(table)) == [plain(row) for row in given_rows]
+    assert rows_of(batches_of(table)) == [plain(row) for row in given_rows]
     part = table.slice(start, count)
-    assert rows_of(arrow_to_batches(part)) == [plain(row) for row in given_rows[start : start + count]]
+    assert rows_of(batches_of(part)) == [plain(row) for row in given_rows[start : start + count]]
 
 
 @proves("T1")
@@ -76,14 +81,14 @@ KINDS = {
 def test_text_and_binary_of_any_kind_are_values(values: Any) -> None:
     table = pa.RecordBatch.from_arrays([values], ["value"])
     expected = [(7, None, value, ()) for value in (b"a", None, "ü".encode())]
-    assert rows_of(arrow_to_batches(table, timestamp_ms=7)) == expected
+    assert rows_of(batches_of(table, timestamp_ms=7)) == expected
 
 
 @proves("T1")
 def test_headers_may_be_a_map_and_nulls_are_no_headers() -> None:
     headers = pa.array([[("a", b"1"), ("b", None)], None, []], pa.map_(pa.string(), pa.binary()))
     table = pa.RecordBatch.from_arrays([headers], ["headers"])
-    assert [row[3] for row in rows_of(arrow_to_batches(table))] == [(("a", b"1"), ("b", None)), (), ()]
+    assert [row[3] for row in rows_of(batches_of(table))] == [(("a", b"1"), ("b", None)), (), ()]
 
 
 @proves("T1")
@@ -96,15 +101,15 @@ def test_what_lies_under_a_null_is_no_header() -> None:
     )
     table = pa.RecordBatch.from_arrays([lists], ["headers"])
     expected = [(("a", b"a"),), (), (), (("d", b"d"), ("e", b"e")), ()]
-    assert [row[3] for row in rows_of(arrow_to_batches(table))] == expected
-    assert [row[3] for row in rows_of(arrow_to_batches(table.slice(1, 3)))] == expected[1:4]
+    assert [row[3] for row in rows_of(batches_of(table))] == expected
+    assert [row[3] for row in rows_of(batches_of(table.slice(1, 3)))] == expected[1:4]
 
 
 @proves("T1")
 def test_timestamps_of_any_unit_become_milliseconds() -> None:
     values = pa.array([1_500_000, None], pa.timestamp("us", "UTC"))
     table = pa.RecordBatch.from_arrays([values], ["timestamp"])
-    assert [row[0] for row in rows_of(arrow_to_batches(table, timestamp_ms=-1))] == [1_500, -1]
+    assert [row[0] for row in rows_of(batches_of(table, timestamp_ms=-1))] == [1_500, -1]
 
 
 @proves("T1")
@@ -112,4 +117,4 @@ def test_timestamps_of_any_unit_become_milliseconds() -> None:
 def test_columns_of_other_types_are_refused_by_name(name: str) -> None:
     table = pa.RecordBatch.from_arrays([pa.array([[1.5]])], [name])
     with pytest.raises(UsageError, match=r"list<"):
-        list(arrow_to_batches(table))
+        batches_of(table)

@@ -10,14 +10,14 @@ import pytest
 from proving import proves
 from tidelog.schema.column_types import KINDS, OF_A_KEY, OF_SPARK, STORED, TYPES, arrow_of, c_format
 from tidelog.schema.decoding.column import MEMORY
-from tidelog.sql.c_stream import Field, Table
+from tidelog.sql.c_stream import ArrowField, ArrowTable
 from tidelog.views.stores.key_order import _PARTS
 
 WHOLE = [kind for kind, one in KINDS.items() if one.arrow]  # that no parts belong to
 INNER = {
-    "+s": (Field("a", "l"),),
-    "+l": (Field("element", "l"),),
-    "+m": (Field("entries", "+s", (Field("key", "u"), Field("value", "l"))),),
+    "+s": (ArrowField("a", "l"),),
+    "+l": (ArrowField("element", "l"),),
+    "+m": (ArrowField("entries", "+s", (ArrowField("key", "u"), ArrowField("value", "l"))),),
 }
 
 
@@ -46,8 +46,8 @@ def test_a_kind_takes_as_much_memory_as_its_type_of_arrow(kind: str) -> None:
 def test_duckdb_has_the_types_that_it_is_said_to_have() -> None:
     import duckdb
 
-    fields = [Field(kind, c_format(kind, 10, 2), INNER.get(one.c_format, ())) for kind, one in KINDS.items()]
-    given = Table(fields, lambda: iter(()))  # noqa: F841  DuckDB finds it by its name
+    fields = [ArrowField(kind, c_format(kind, 10, 2), INNER.get(one.c_format, ())) for kind, one in KINDS.items()]
+    given = ArrowTable(fields, lambda: iter(()))  # noqa: F841  DuckDB finds it by its name
     found = {name: told for name, told, *_ in duckdb.connect().execute("describe select * from given").fetchall()}
     told = {"struct": "STRUCT(a BIGINT)", "list": "BIGINT[]", "map": "MAP(VARCHAR, BIGINT)", "decimal": "DECIMAL(10,2)"}
     assert found == {kind: one.duckdb for kind, one in KINDS.items()} | told

@@ -33,7 +33,7 @@ STEPS: dict[str, tuple[str, str]] = {
     "prepare": ("tidelog.views.stores.sqlite:SqliteStore", "prepare"),
     "apply": ("tidelog.views.stores.sqlite:SqliteStore", "apply"),
     "show": ("tidelog.views.stores.sqlite:SqliteStore", "_show"),
-    "switch": ("tidelog.views.catalog:Editor", "write"),
+    "switch": ("tidelog.control.catalog:Editor", "write"),
 }
 
 

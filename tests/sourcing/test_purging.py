@@ -15,10 +15,10 @@ from postgres_server import postgres, postgres_url
 from proving import proves
 from sourcing.people import Course, Enrol, Rename, people
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import find_view
 from tidelog.sourcing import EventStore, ReadModel, SubjectCipher
 from tidelog.sourcing.erasure.erasing import ErasureOutcome, erase
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import find_view
 from tidelog.views.stores.opening import open_store
 
 __all__ = ["postgres", "postgres_url"]

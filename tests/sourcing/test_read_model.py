@@ -17,12 +17,12 @@ from proving import proves
 from sourcing.follower_process import start
 from sourcing.seats import Cancel, Reserve, Reserved, Seat, seats
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import find_view
 from tidelog.errors import AnotherApplier, UsageError, ViewChanged
 from tidelog.sourcing import EventStore, ReadModel, Receipt
 from tidelog.testing.broker import TestBroker
 from tidelog.views import Applier, parse_after, wait
 from tidelog.views.as_of import as_of
-from tidelog.views.catalog import find_view
 from tidelog.views.changes import NoChange
 from tidelog.views.feed_reading import oldest
 from tidelog.views.stores.opening import open_store

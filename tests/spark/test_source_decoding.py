@@ -15,7 +15,7 @@ from proving import proves
 from spark.filling import Query, fill, reader, rows_of, source
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
-from tidelog.control.registry import Registry
+from tidelog.control.registry import RegistryAddress
 from tidelog.errors import UndecodableValue
 from tidelog.spark.schema_registry import Text
 from tidelog.spark.ticks import Tick, tick_of
@@ -37,7 +37,7 @@ def read(bootstrap: str, topic: str, **more: str) -> list[dict[str, Any]]:
 
 @proves("typed")
 def test_what_the_option_says_is_what_was_asked_for() -> None:
-    asked = Task(Text("AVRO", "{}", (("a", "b"),)), "M", Registry("http://there:1", "LOGIN"), "value", "null")
+    asked = Task(Text("AVRO", "{}", (("a", "b"),)), "M", RegistryAddress("http://there:1", "LOGIN"), "value", "null")
     assert task_from(asked.option) == asked
     assert task_from(option()) == task_of(SCHEMA)
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from proving import proves
-from tidelog.views.declaration import Row, declare
+from tidelog.schema.declaration import Row, declare
 from tidelog.views.stores.delta import DeltaStore
 from tidelog.views.stores.parquet import ParquetStore
 from views.stores.applied import Applied

@@ -17,8 +17,9 @@ from sql.asking import Ask, write_batch
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import quoted
 from tidelog.sql.following import check_followed
-from tidelog.sql.names import Target, quoted, target_of
+from tidelog.sql.names import Target, target_of
 from tidelog.sql.session import Asking, latest_of, new_engine, parse
 from tidelog.sql.shape import column_names, fitted, json_column
 from tidelog.sql.statement import TableName

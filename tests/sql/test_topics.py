@@ -335,7 +335,7 @@ def test_a_topic_joins_itself_and_others(ask: Ask, cluster: Cluster, topic: str)
 
 @proves("sql")
 def test_internal_topics_are_topics(ask: Ask, cluster: Cluster, tidelog_broker: Broker) -> None:
-    from tidelog.views.catalog import ensure_catalog
+    from tidelog.control.catalog import ensure_catalog
 
     with Cluster(tidelog_broker.bootstrap) as ours:
         ensure_catalog(ours)

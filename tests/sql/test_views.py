@@ -15,13 +15,14 @@ from sql.asking import Ask, write
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.catalog import Editor, View
 from tidelog.errors import NotShown, UsageError
 from tidelog.schema.column_types import TYPES
+from tidelog.schema.declaration import Declaration, declare
 from tidelog.sql import view as sql_view
 from tidelog.sql.view import view_table
-from tidelog.views.catalog import Editor, View, begin, new_view, switch
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import Declaration, declare
+from tidelog.views.lifecycle import begin, new_view, switch
 from tidelog.views.stores.opening import open_store
 
 EVERY = declare({"id": "long", **{f"a_{kind}": kind for kind in TYPES}}, ("id",))

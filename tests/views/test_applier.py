@@ -16,15 +16,15 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.transactions import Transactions
-from tidelog.control import marks
+from tidelog.control import catalog, marks
+from tidelog.control.catalog import CATALOG, Editor, Generation
 from tidelog.control.marks import Mark, Sources
 from tidelog.errors import AnotherApplier, Disconnected, PeerError, UsageError
+from tidelog.schema.declaration import Column, Declaration, declare
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog, reading
+from tidelog.views import lifecycle, reading
 from tidelog.views.applier import Applier
-from tidelog.views.catalog import CATALOG, Editor, Generation
 from tidelog.views.changes import Outgrown, encode
-from tidelog.views.declaration import Column, Declaration, declare
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.sqlite import SqliteStore
 from tidelog.views.stores.store import COPY, Ask
@@ -150,7 +150,7 @@ def test_a_topic_of_any_producer_is_applied_without_marks(
     tidelog_broker: TestBroker, cluster: Cluster, url: str
 ) -> None:
     editor = Editor(cluster, "revenue")
-    made = catalog.begin(catalog.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 2)
+    made = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 2)
     generation = Generation(1, "any", "", "f", 2, REVENUE, {})
     editor.write(catalog.View("revenue", "shop", (), (), (generation,), made.live))
     topics.create(cluster, "any", partitions=2)
@@ -261,7 +261,7 @@ def test_an_applier_waits_for_topics_that_are_not_made_yet(
     tidelog_broker: TestBroker, cluster: Cluster, url: str
 ) -> None:
     editor = Editor(cluster, "revenue")
-    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 1)
+    view = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 1)
     editor.write(view)
     with applying(tidelog_broker.bootstrap, url) as running:
         time.sleep(0.3)
@@ -299,7 +299,7 @@ def test_a_store_that_was_left_behind_is_built_anew_beside_what_it_shows(
 def test_a_store_of_a_topic_without_marks_that_was_left_behind_is_built_anew(
     tidelog_broker: TestBroker, cluster: Cluster, url: str
 ) -> None:
-    Editor(cluster, "revenue").write(catalog.of_topic("revenue", "any", REVENUE, 1))
+    Editor(cluster, "revenue").write(lifecycle.of_topic("revenue", "any", REVENUE, 1))
     topics.create(cluster, "any", partitions=1)
     old = int(time.time() * 1000) - 9 * DAY_MS
 
@@ -355,7 +355,7 @@ def test_a_switch_is_seen_in_the_transaction_that_reaches_live(
         assert _stored(url) == [1, 2], "the old one stays until it is forgotten"
         assert _ends(url, 1) == second.ends, "and is left as it was"
         editor = Editor(cluster, "revenue")
-        editor.write(catalog.forget(editor.view(), 1))  # type: ignore[arg-type]
+        editor.write(lifecycle.forget(editor.view(), 1))  # type: ignore[arg-type]
         until(lambda: _stored(url) == [2])
 
 
@@ -491,7 +491,7 @@ def _switch(cluster: Cluster, number: int, mark: Mark) -> None:
     editor = Editor(cluster, "revenue")
     view = editor.view()
     assert view is not None
-    editor.write(catalog.switch(view, number, mark.ends))
+    editor.write(lifecycle.switch(view, number, mark.ends))
 
 
 @proves("eo.14", "eo.26")
@@ -501,7 +501,7 @@ def test_a_view_that_grew_by_a_column_is_read_on(tidelog_broker: TestBroker, clu
     with applying(tidelog_broker.bootstrap, url):
         until_applied(url, written(pipeline, oracle, {"a": 1}).ends)
         editor = Editor(cluster, "revenue")
-        editor.write(catalog.go_on(editor.view(), grown, "f2"))  # type: ignore[arg-type]
+        editor.write(lifecycle.go_on(editor.view(), grown, "f2"))  # type: ignore[arg-type]
         store = open_store(url, "revenue")
         until(lambda: store.generations()[1] == grown)
         pipeline.owner.begin()
@@ -557,11 +557,11 @@ def test_an_applier_waits_for_a_catalog_that_an_open_transaction_hides_and_goes_
     with Cluster(tidelog_broker.bootstrap) as theirs, Cluster(tidelog_broker.bootstrap, timeout_s=4.0) as mine:
         other = Transactions(theirs, "somebody's")
         other.start()
-        key, value = catalog.encode(catalog.new_view("other", app="office", inputs=(), stores=()))
+        key, value = catalog.encode(lifecycle.new_view("other", app="office", inputs=(), stores=()))
         with other.transaction() as producer:
             producer.send(CATALOG.topic, value, key=key, partition=CATALOG.partition)
             producer.flush()
-            newer = catalog.begin(view, REVENUE, "f2", 1)
+            newer = lifecycle.begin(view, REVENUE, "f2", 1)
             make_topics(cluster, newer.generations[-1])
             Editor(cluster, "revenue").write(newer)
             applier = Applier(mine, "revenue", open_store(url, "revenue"), store_name="views", max_wait_ms=50)
@@ -585,7 +585,7 @@ def test_rows_with_a_new_column_that_come_before_the_catalog_says_so_lose_nothin
         until(lambda: applier.step() is None and (found := shown(url)) is not None and found.rows == {"tea": 1})
         with monkeypatch.context() as hidden:
             hidden.setattr(Applier, "_note_catalog", lambda self, fetched: None)
-            Editor(cluster, "revenue").write(catalog.go_on(view, grown, "f2"))
+            Editor(cluster, "revenue").write(lifecycle.go_on(view, grown, "f2"))
             key, value = encode(grown, {"product": "cup", "revenue": 2, "orders": 3})
             with pipeline.owner.transaction():
                 pipeline.write_encoded([(key, value)])

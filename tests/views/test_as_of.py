@@ -13,9 +13,10 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import Editor, Generation, View
 from tidelog.control.marks import Mark, Sources, end_of_marks, read_mark
 from tidelog.errors import CursorExpired, UsageError
-from tidelog.views import catalog
+from tidelog.views import lifecycle
 from tidelog.views.as_of import (
     GenerationHistory,
     _history,
@@ -27,7 +28,6 @@ from tidelog.views.as_of import (
     needed,
     said,
 )
-from tidelog.views.catalog import Editor, Generation, View
 from tidelog.views.changes import encode
 from views.writing import REVENUE, Oracle, Pipeline, declare_view, revenues, row_of
 
@@ -79,12 +79,12 @@ def test_each_time_is_told_by_the_generation_that_was_live_then(cluster: Cluster
     new.batch({"a": 100}, time_ms=now - 3 * HOUR_MS)
     live = new.batch({"b": 200}, time_ms=now - 2 * HOUR_MS)
     editor = Editor(cluster, "revenue")
-    switched = catalog.switch(view, 2, live.ends)
+    switched = lifecycle.switch(view, 2, live.ends)
     editor.write(switched)
     assert revenues(as_of(cluster, "revenue", now - 4 * HOUR_MS).rows) == {"a": 1}
     assert revenues(as_of(cluster, "revenue", now - 2 * HOUR_MS - 1).rows) == {"a": 1}, "it was not live yet"
     assert revenues(as_of(cluster, "revenue", now - 2 * HOUR_MS).rows) == {"a": 100, "b": 200}
-    editor.write(catalog.forget(switched, 1))
+    editor.write(lifecycle.forget(switched, 1))
     with pytest.raises(CursorExpired, match=said(now - 2 * HOUR_MS).replace(".", r"\.")):
         as_of(cluster, "revenue", now - 4 * HOUR_MS)
 

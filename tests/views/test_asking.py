@@ -14,12 +14,12 @@ import pytest
 import tidelog
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.control.derived import Derived
 from tidelog.control.health import SILENT_MS
 from tidelog.control.status import Report
 from tidelog.errors import NotAnswered, PipelineStopped, UnknownKey, UsageError
 from tidelog.views.asking import Pipeline, PipelineAnswer, ask, pipeline_of, read_answer, why_stopped
-from tidelog.views.catalog import new_view
-from tidelog.views.derived import Derived
+from tidelog.views.lifecycle import new_view
 from views.answering import Answering
 
 VISITS = Pipeline("site", "visits")

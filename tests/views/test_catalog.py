@@ -12,12 +12,13 @@ from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.transactions import Transactions
+from tidelog.control import catalog
+from tidelog.control.catalog import CATALOG, Editor, View, read_catalog
+from tidelog.control.derived import Derived
 from tidelog.errors import ProducerFenced, UsageError, ViewChanged
+from tidelog.schema.declaration import declare
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import CATALOG, Editor, View, read_catalog
-from tidelog.views.declaration import declare
-from tidelog.views.derived import Derived
+from tidelog.views import lifecycle
 from views.writing import REVENUE
 
 GROWN = declare({"product": "string", "revenue": "long", "note": "string"}, ("product",))
@@ -25,34 +26,34 @@ AT = TopicPartition("revenue.v2", 0)
 
 
 def first() -> View:
-    made = catalog.new_view("revenue", app="shop", inputs=["orders"], stores=["sqlite:///shop.db"])
-    return catalog.begin(made, REVENUE, "f1", 2)
+    made = lifecycle.new_view("revenue", app="shop", inputs=["orders"], stores=["sqlite:///shop.db"])
+    return lifecycle.begin(made, REVENUE, "f1", 2)
 
 
 @proves("eo.14")
 def test_generations_are_begun_switched_to_and_forgotten() -> None:
     view = first()
     assert (view.live, view.building, view.generations[0].live) == (1, None, {})
-    both = catalog.begin(view, GROWN, "f2", 1)
+    both = lifecycle.begin(view, GROWN, "f2", 1)
     assert (both.live, both.building, both.generations[1].topic) == (1, both.generations[1], "revenue.v2")
     with pytest.raises(UsageError, match=r"generation 2 of view revenue is being built.*forget revenue --generation 2"):
-        catalog.begin(both, GROWN, "f3", 1)
-    switched = catalog.switch(both, 2, {AT: 5})
+        lifecycle.begin(both, GROWN, "f3", 1)
+    switched = lifecycle.switch(both, 2, {AT: 5})
     assert (switched.live, switched.building, switched.current) == (2, None, switched.generations[1])
     with pytest.raises(UsageError, match="not being built"):
-        catalog.switch(switched, 2, {AT: 6})
+        lifecycle.switch(switched, 2, {AT: 6})
     with pytest.raises(UsageError, match="is live; it cannot be forgotten"):
-        catalog.forget(switched, 2)
-    alone = catalog.forget(switched, 1)
+        lifecycle.forget(switched, 2)
+    alone = lifecycle.forget(switched, 1)
     assert [one.number for one in alone.generations] == [2]
-    assert catalog.begin(alone, REVENUE, "f", 1).generations[-1].number == 3, "no number comes twice"
+    assert lifecycle.begin(alone, REVENUE, "f", 1).generations[-1].number == 3, "no number comes twice"
 
 
 @proves("eo.26")
 def test_a_view_goes_on_if_it_only_grew_and_else_the_error_names_the_rebuild() -> None:
     view = first()
-    assert catalog.go_on(view, REVENUE, "f1") is view
-    grown = catalog.go_on(view, GROWN, "f2")
+    assert lifecycle.go_on(view, REVENUE, "f1") is view
+    grown = lifecycle.go_on(view, GROWN, "f2")
     assert (grown.generations[0].declared, grown.generations[0].number) == (GROWN, 1)
     other = declare({"product": "string", "revenue": "double"}, ("product",))
     for declared, fingerprint, why in (
@@ -61,26 +62,26 @@ def test_a_view_goes_on_if_it_only_grew_and_else_the_error_names_the_rebuild() -
         (declare({"product": "string", "revenue": "long"}, ("revenue",)), "f1", "its key was product and is revenue"),
     ):
         with pytest.raises(ViewChanged, match=rf"{why}.*`tidelog rebuild revenue --app FILE`"):
-            catalog.go_on(view, declared, fingerprint)
+            lifecycle.go_on(view, declared, fingerprint)
 
 
 @proves("eo.14", "hostile")
 @pytest.mark.parametrize("url", ["redis://:hunter2@db/0", "redis://db/0?password=hunter2", "redis://:${A}hunter2@db/0"])
 def test_a_password_in_clear_gets_into_no_catalog(url: str) -> None:
     for make in (
-        lambda: catalog.new_view("v", app="shop", inputs=(), stores=["sqlite:///v.db", url]),
-        lambda: catalog.of_topic("v", "t", GROWN, 1, [url]),
+        lambda: lifecycle.new_view("v", app="shop", inputs=(), stores=["sqlite:///v.db", url]),
+        lambda: lifecycle.of_topic("v", "t", GROWN, 1, [url]),
     ):
         with pytest.raises(UsageError, match=r"has a password in clear.*write \${NAME}") as told:
             make()
         assert "hunter2" not in str(told.value)
     fine = ["redis://:${PASSWORD}@db/0", "redis://:@db/0", "postgresql://me@db/shop?sslmode=require"]
-    assert catalog.new_view("v", app="shop", inputs=(), stores=fine).stores == tuple(fine)
+    assert lifecycle.new_view("v", app="shop", inputs=(), stores=fine).stores == tuple(fine)
 
 
 @proves("eo.14")
 def test_entries_come_back_from_their_bytes_and_newer_ones_are_refused_by_name() -> None:
-    view = catalog.switch(catalog.begin(first(), GROWN, "f2", 1), 2, {AT: 5})
+    view = lifecycle.switch(lifecycle.begin(first(), GROWN, "f2", 1), 2, {AT: 5})
     for entry in (view, Derived("big", "shop", "big-orders", "shop.big", ("orders",), 7)):
         key, value = catalog.encode(entry)
         assert catalog.decode(key, value) == entry
@@ -138,7 +139,7 @@ def test_of_two_editors_of_a_view_the_later_one_writes(tidelog_broker: TestBroke
         assert new.view() is None
         new.write(first())
     with pytest.raises(ProducerFenced):
-        old.write(catalog.begin(first(), GROWN, "f2", 1))
+        old.write(lifecycle.begin(first(), GROWN, "f2", 1))
     found = Editor(cluster, "revenue").view()
     assert found is not None and [one.number for one in found.generations] == [1]
 
@@ -169,15 +170,15 @@ def test_what_lies_behind_somebodys_open_transaction_is_not_missed(
 @proves("eo.14")
 def test_a_view_that_was_taken_out_is_no_view_and_only_its_last_number_counts(cluster: Cluster) -> None:
     editor = Editor(cluster, "revenue")
-    editor.write(catalog.begin(first(), REVENUE, "f2", 1))
-    editor.write(catalog.take_out(first()))
+    editor.write(lifecycle.begin(first(), REVENUE, "f2", 1))
+    editor.write(lifecycle.take_out(first()))
     editor.write(Derived("revenue", "shop", "t", "s", ()))
     assert ("view", "revenue") not in read_catalog(cluster) and ("topic", "revenue") in read_catalog(cluster)
     with pytest.raises(UsageError, match="no view 'revenue'; there are: none"):
         catalog.find_view(cluster, "revenue")
     left = editor.view()
     assert left is not None and (left.newest, left.generations, left.app) == (1, (), "")
-    editor.write(catalog.begin(left, REVENUE, "f1", 1))
+    editor.write(lifecycle.begin(left, REVENUE, "f1", 1))
     again = catalog.find_view(cluster, "revenue")
     assert [one.topic for one in again.generations] == ["revenue.v2"] and again.live == 2
     assert len(read_catalog(cluster)) == 2, "nothing is left of the record that it was"
@@ -186,7 +187,7 @@ def test_a_view_that_was_taken_out_is_no_view_and_only_its_last_number_counts(cl
 @proves("eo.14")
 def test_a_null_takes_away_also_what_is_left_of_a_view_and_no_topic_of_its_name() -> None:
     found: catalog.Catalog = {}
-    key, value = catalog.encode(catalog.take_out(first()))
+    key, value = catalog.encode(lifecycle.take_out(first()))
     catalog.note(found, *catalog.encode(Derived("revenue", "shop", "t", "s", ())))
     catalog.note(found, key, value)
     assert len(found) == 2
@@ -196,10 +197,10 @@ def test_a_null_takes_away_also_what_is_left_of_a_view_and_no_topic_of_its_name(
 
 @proves("eo.14")
 def test_a_number_is_never_given_twice_also_not_after_it_was_forgotten() -> None:
-    given_up = catalog.forget(catalog.begin(first(), REVENUE, "f2", 1), 2)
+    given_up = lifecycle.forget(lifecycle.begin(first(), REVENUE, "f2", 1), 2)
     key, value = catalog.encode(given_up)
     assert catalog.decode(key, value) == given_up
-    assert [one.number for one in catalog.begin(given_up, REVENUE, "f2", 1).generations] == [1, 3]
+    assert [one.number for one in lifecycle.begin(given_up, REVENUE, "f2", 1).generations] == [1, 3]
     before = {name: one for name, one in json.loads(value).items() if name != "newest"}
     older = catalog.decode(key, json.dumps(before).encode())
     assert isinstance(older, View) and older.newest == 1, "a record that has no such field has its highest number"

@@ -17,8 +17,8 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.errors import PeerError
 from tidelog.record.columns import Row as Record
 from tidelog.schema.column_types import TYPES
+from tidelog.schema.declaration import declare, from_json, to_json
 from tidelog.views.changes import NoChange, Stretch, changes_of, encode
-from tidelog.views.declaration import declare, from_json, to_json
 
 AT = TopicPartition("revenue.v1", 0)
 EVERY = declare({**{f"c_{kind}": kind for kind in TYPES}, "k": "long", "word": "string"}, ("k", "word"))

@@ -23,11 +23,12 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import Editor
 from tidelog.errors import NotShown
+from tidelog.schema.declaration import Row, declare
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import Editor, of_topic
 from tidelog.views.changes import changes_of, encode
-from tidelog.views.declaration import Row, declare
+from tidelog.views.lifecycle import of_topic
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page
 from views.applying import until

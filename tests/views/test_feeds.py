@@ -19,14 +19,15 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control import catalog
+from tidelog.control.catalog import Editor, View
 from tidelog.errors import CursorExpired, NotShown, UsageError
+from tidelog.schema.declaration import declare
 from tidelog.schema.expression.evaluation import predicate
 from tidelog.schema.expression.parser import parse
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import Editor, View
+from tidelog.views import lifecycle
 from tidelog.views.changes import CREATE, UPDATE, Change, encode
-from tidelog.views.declaration import declare
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest, oldest
 from tidelog.views.feeds import CHANGE, ENTER, LEAVE, Cursor, event_of, from_text, to_text
 from tries import tries
@@ -341,7 +342,7 @@ def test_a_switch_is_told_once_and_the_feed_goes_on_where_the_new_generation_cou
     new.batch({"tea": 1, "milk": 1})
     live = new.batch({"tea": 2})
     editor = Editor(cluster, "built")
-    editor.write(catalog.switch(view, 2, live.ends))
+    editor.write(lifecycle.switch(view, 2, live.ends))
     new.batch({"tea": 3})
     after = _steps(reader, end_of(new))
     late = _steps(FeedReader(cluster, seen(cluster, "built", live=2), start), end_of(new))
@@ -373,7 +374,7 @@ def _steps(reader: FeedReader, end: Cursor) -> list[Piece | Switched]:
 def test_a_view_whose_topics_are_not_there_yet_is_one_to_try_again(cluster: Cluster) -> None:
     editor = Editor(cluster, "begun")
     declared = declare({"a": "long"}, ("a",))
-    editor.write(catalog.begin(catalog.new_view("begun", app="a", inputs=(), stores=()), declared, "f", 1))
+    editor.write(lifecycle.begin(lifecycle.new_view("begun", app="a", inputs=(), stores=()), declared, "f", 1))
     view = seen(cluster, "begun")
     with pytest.raises(NotShown):
         FeedReader(cluster, view, Cursor("begun", 1, (0,)))
@@ -384,7 +385,7 @@ def test_a_topic_without_marks_is_followed_as_far_as_it_is_committed(cluster: Cl
     hour_ms = 3_600_000
     stock = declare({"product": "string", "revenue": "long"}, ("product",), hour_ms)
     topics.create(cluster, "stock", partitions=2)
-    Editor(cluster, "stock").write(catalog.of_topic("stock", "stock", stock, 2))
+    Editor(cluster, "stock").write(lifecycle.of_topic("stock", "stock", stock, 2))
     view = seen(cluster, "stock")
     start = newest(cluster, view)
     reader = FeedReader(cluster, view, start, wait_ms=50)
@@ -406,7 +407,7 @@ def test_a_topic_without_marks_is_followed_as_far_as_it_is_committed(cluster: Cl
     late = newest(cluster, view)
     assert FeedReader(cluster, view, late, wait_ms=1).step() is None
     topics.create(cluster, "aged", partitions=1)
-    Editor(cluster, "aged").write(catalog.of_topic("aged", "aged", stock, 1))
+    Editor(cluster, "aged").write(lifecycle.of_topic("aged", "aged", stock, 1))
     aged = seen(cluster, "aged")
     begin = newest(cluster, aged)
     with Producer(cluster) as producer:
@@ -423,7 +424,7 @@ def test_a_view_that_grows_by_a_column_is_followed_with_it(cluster: Cluster) -> 
     found, position = find(cluster, "grows")
     reader = FeedReader(cluster, found, newest(cluster, found), catalog_from=position, wait_ms=50)
     wider = declare({"product": "string", "revenue": "long", "orders": "long"}, ("product",))
-    Editor(cluster, "grows").write(catalog.go_on(view, wider, "f2"))
+    Editor(cluster, "grows").write(lifecycle.go_on(view, wider, "f2"))
     while _columns(reader) != 3:
         assert reader.step() is None
     pipeline.owner.begin()

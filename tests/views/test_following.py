@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from proving import proves
 from tidelog.client.metadata import TopicPartition
-from tidelog.views import catalog
-from tidelog.views.catalog import Generation, View
+from tidelog.control.catalog import Generation, View
+from tidelog.views import lifecycle
 from tidelog.views.following import copy_of, is_due, next_copy, to_follow, to_forget
 from tidelog.views.stores.store import COPY, generation_of
 from views.writing import REVENUE
@@ -15,9 +15,9 @@ AT = TopicPartition("revenue.v2", 0)
 
 def view(*, switched: bool = False) -> View:
     """Generation 1 is live, and 2 is being built, or live as well."""
-    first = catalog.begin(catalog.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 1)
-    both = catalog.begin(first, REVENUE, "f", 1)
-    return catalog.switch(both, 2, {AT: 5}) if switched else both
+    first = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 1)
+    both = lifecycle.begin(first, REVENUE, "f", 1)
+    return lifecycle.switch(both, 2, {AT: 5}) if switched else both
 
 
 def numbers(found: list[Generation]) -> list[int]:
@@ -32,7 +32,7 @@ def test_what_is_shown_is_followed_until_the_live_one_is_shown() -> None:
     assert numbers(to_follow(view(switched=True), 2)) == [2]
     assert numbers(to_follow(view(switched=True), None)) == [2]
     assert numbers(to_follow(view(switched=True), COPY + 1)) == [1, 2]
-    assert numbers(to_follow(catalog.forget(view(switched=True), 1), 1)) == [2], "what it shows is in no topic any more"
+    assert numbers(to_follow(lifecycle.forget(view(switched=True), 1), 1)) == [2], "what it shows is in no topic"
 
 
 @proves("eo.24", "eo.19")
@@ -48,8 +48,8 @@ def test_a_generation_is_due_at_live_and_at_what_was_newest_when_its_applier_beg
 def test_what_the_catalog_forgot_goes_and_what_is_shown_stays() -> None:
     switched = view(switched=True)
     assert to_forget(switched, [1, 2], shown=2) == [], "an old generation stays until it is forgotten"
-    assert to_forget(catalog.forget(switched, 1), [1, 2], shown=2) == [1]
-    assert to_forget(catalog.forget(switched, 1), [1, 2], shown=1) == [], "until the live one takes its place"
+    assert to_forget(lifecycle.forget(switched, 1), [1, 2], shown=2) == [1]
+    assert to_forget(lifecycle.forget(switched, 1), [1, 2], shown=1) == [], "until the live one takes its place"
     assert to_forget(switched, [2, COPY + 2], shown=2) == [], "it is built anew beside itself"
     assert to_forget(switched, [2, COPY + 2], shown=COPY + 2) == [2]
 

@@ -11,10 +11,11 @@ import pytest
 import tidelog
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.control import catalog
+from tidelog.control.catalog import Editor
 from tidelog.errors import UsageError
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import Editor
+from tidelog.views import lifecycle
 from tidelog.views.same_log import CLOCKS_APART_MS, is_kept
 from tidelog.views.stores.store import COPY
 from views.applying import applying, shown, stepping, until, until_applied
@@ -71,10 +72,10 @@ def test_a_store_that_shows_a_later_generation_than_the_log_knows_is_refused(tmp
     with tidelog.Broker(tmp_path / "new") as broker, Cluster(broker.bootstrap) as cluster:
         Pipeline(cluster, declare_view(cluster, "revenue").generations[0]).batch({"tea": 1})
         editor = Editor(cluster, "revenue")
-        both = catalog.begin(editor.view(), REVENUE, "f2", 1)  # type: ignore[arg-type]
+        both = lifecycle.begin(editor.view(), REVENUE, "f2", 1)  # type: ignore[arg-type]
         make_topics(cluster, both.generations[1])
         mark = Pipeline(cluster, both.generations[1]).batch({"tea": 2})
-        editor.write(catalog.switch(both, 2, mark.ends))
+        editor.write(lifecycle.switch(both, 2, mark.ends))
         with applying(broker.bootstrap, url):
             until_applied(url, mark.ends, generation=2)
     with tidelog.Broker(tmp_path / "restored") as broker, Cluster(broker.bootstrap) as cluster:

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.client.metadata import TopicPartition
+from tidelog.control import catalog
 from tidelog.control.marks import Ends
 from tidelog.control.marks import encode as encode_mark
 from tidelog.errors import AnotherApplier
 from tidelog.record.columns import encode as encode_batch
-from tidelog.views import catalog
+from tidelog.views import lifecycle
 from tidelog.views.changes import Stretch
 from tidelog.views.following import is_due, is_due_of, to_forget
 from tidelog.views.reading import Pace, Reading, reached
@@ -155,16 +156,16 @@ ends = st.fixed_dictionaries({FIRST: st.integers(0, 4), SECOND: st.integers(0, 4
 @proves("eo.20", "eo.24")
 @given(ends, ends, ends)
 def test_all_is_due_when_each_share_is(live: dict, stored: dict, aim: dict) -> None:  # type: ignore[type-arg]
-    first = catalog.begin(catalog.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 2)
-    view = catalog.switch(catalog.begin(first, REVENUE, "f", 2), 2, live)
+    first = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 2)
+    view = lifecycle.switch(lifecycle.begin(first, REVENUE, "f", 2), 2, live)
     shares = [is_due_of(view.generations[1], {at: stored[at]}, aim) for at in (FIRST, SECOND)]
     assert is_due(view.generations[1], stored, aim) is all(shares)
     assert not is_due_of(building(), stored, aim)
 
 
 def building() -> catalog.Generation:
-    first = catalog.begin(catalog.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 2)
-    return catalog.begin(first, REVENUE, "f", 2).generations[1]
+    first = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 2)
+    return lifecycle.begin(first, REVENUE, "f", 2).generations[1]
 
 
 @proves("eo.20", "eo.24")
@@ -178,6 +179,6 @@ def test_what_is_shown_is_never_older_than_what_was(number: int, copy: int, show
 
 @proves("eo.20", "eo.19")
 def test_who_has_read_an_older_record_of_the_view_forgets_nothing_that_is_newer() -> None:
-    first = catalog.begin(catalog.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 1)
+    first = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=[], stores=[]), REVENUE, "f", 1)
     assert to_forget(first, [1, 2, COPY + 2], shown=1) == [], "others build generation 2"
-    assert to_forget(catalog.begin(first, REVENUE, "f", 1), [1, 2, COPY + 2], shown=1) == [2]
+    assert to_forget(lifecycle.begin(first, REVENUE, "f", 1), [1, 2, COPY + 2], shown=1) == [2]

@@ -24,14 +24,14 @@ from proving import proves
 from tidelog.client.admin import configs, groups, topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import Editor
 from tidelog.control.marks import Ends
 from tidelog.control.status import read_status
 from tidelog.errors import AnotherApplier, BrokerError
 from tidelog.record.partitioner import partition_of
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
+from tidelog.views import lifecycle
 from tidelog.views.applier import Applier
-from tidelog.views.catalog import Editor
 from tidelog.views.changes import Stretch, encode
 from tidelog.views.sharing import group_of
 from tidelog.views.stores.opening import name_of, open_store
@@ -85,7 +85,7 @@ def shares(cluster: Cluster, url: str, view: str = "revenue") -> list[int]:
     return sorted(len(one.assigned) for one in members(cluster, url, view) if one.assigned)
 
 
-def members(cluster: Cluster, url: str, view: str = "revenue") -> Sequence[groups.Member]:
+def members(cluster: Cluster, url: str, view: str = "revenue") -> Sequence[groups.DescribedMember]:
     try:
         return groups.describe(cluster, group_of(view, name_of(url))).members
     except BrokerError as error:
@@ -276,7 +276,7 @@ def test_a_generation_is_shown_when_all_that_share_it_have_built_it_whoever_dies
     editor = Editor(cluster, "revenue")
     view = editor.view()
     assert view is not None
-    view = catalog.begin(view, view.generations[0].declared, "f2", PARTITIONS)
+    view = lifecycle.begin(view, view.generations[0].declared, "f2", PARTITIONS)
     editor.write(view)
     make_topics(cluster, view.generations[-1])
     new = Partitions(Pipeline(cluster, view.generations[-1]))
@@ -285,7 +285,7 @@ def test_a_generation_is_shown_when_all_that_share_it_have_built_it_whoever_dies
     sharers.end(sharers.running[0], signal.SIGKILL)
     old.write(dict.fromkeys(KEYS, 2))
     assert until_all(url, old).generation == 1, "until it is live, the old one is what readers have"
-    editor.write(catalog.switch(view, 2, new.ends))
+    editor.write(lifecycle.switch(view, 2, new.ends))
     sharers.start()
     sharers.running[0].send(signal.SIGSTOP)
     seen = until_all(url, new)
@@ -363,7 +363,7 @@ def test_a_store_that_cannot_be_shared_says_why(tidelog_broker: TestBroker, clus
 def test_a_topic_without_marks_is_shared_as_well(cluster: Cluster, url: str, sharers: Sharers) -> None:
     topics.create(cluster, "prices", partitions=PARTITIONS)
     editor = Editor(cluster, "revenue")
-    editor.write(catalog.of_topic("revenue", "prices", REVENUE, PARTITIONS))
+    editor.write(lifecycle.of_topic("revenue", "prices", REVENUE, PARTITIONS))
     sharers.start(3)
     with Producer(cluster) as producer:
         for number in range(40):

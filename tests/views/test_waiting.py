@@ -17,14 +17,14 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.control import marks
+from tidelog.control.catalog import Editor, Generation
+from tidelog.control.derived import DIFFERENCE, Derived, TopicGeneration
 from tidelog.control.marks import NOTHING_HELD, Mark, Sources
 from tidelog.control.status import Report, Reporter
 from tidelog.errors import HeldBack, NotYetApplied, UsageError
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import Editor, Generation
+from tidelog.views import lifecycle
 from tidelog.views.changes import Stretch
-from tidelog.views.derived import DIFFERENCE, Derived, TopicGeneration
 from tidelog.views.not_yet import held_back, sink_behind, store_behind
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Place
@@ -180,7 +180,7 @@ def test_during_a_switch_what_is_shown_is_waited_for(tidelog_broker: TestBroker,
         new = Pipeline(cluster, view.generations[1], query_id="r")
         live = new.batch({"a": 2}, sources=Sources({ORDERS: 1}))
         assert wait(cluster, "revenue", until, LONG_S, store=store).generation == 1
-        Editor(cluster, "revenue").write(catalog.switch(view, 2, live.ends))
+        Editor(cluster, "revenue").write(lifecycle.switch(view, 2, live.ends))
         until_applied(url, live.ends, generation=2)
         assert wait(cluster, "revenue", until, LONG_S, store=store).generation == 2
     store.close()
@@ -356,8 +356,8 @@ def test_a_rebuilt_reader_of_a_rebuilt_topic_is_not_asked_for_what_the_old_one_h
     first = TopicGeneration(1, "big", "shop.big", live={})
     entry = Derived("big", "shop", "big.v2", "shop.big.v2", ("orders",), 0, (first,), 2, 2)
     entry = replace(entry, generations=(first, TopicGeneration(2, "big.v2", "shop.big.v2", live={})))
-    view = catalog.begin(catalog.new_view("sums", app="shop", inputs=["big"], stores=[]), REVENUE, "f1", 1)
-    view = catalog.begin(view, REVENUE, "f2", 1, reads={"big": 2})
+    view = lifecycle.begin(lifecycle.new_view("sums", app="shop", inputs=["big"], stores=[]), REVENUE, "f1", 1)
+    view = lifecycle.begin(view, REVENUE, "f2", 1, reads={"big": 2})
     known = hops({("topic", "big"): entry, ("view", "sums"): view})
     assert (known["sums.v1"].inputs, known["sums.v2"].inputs) == (("big",), ("big.v2",))
     assert upstream(known, "sums.v2", {"orders"}) == ["big.v2"]

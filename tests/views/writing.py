@@ -14,13 +14,13 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.transactions import Transactions
 from tidelog.control import marks
+from tidelog.control.catalog import Editor, Generation, View
 from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.errors import BrokerError
 from tidelog.record.partitioner import partition_of
-from tidelog.views import catalog
-from tidelog.views.catalog import Editor, Generation, View
+from tidelog.schema.declaration import FEED_HORIZON_MS, Declaration, Row, declare
+from tidelog.views import lifecycle
 from tidelog.views.changes import encode
-from tidelog.views.declaration import FEED_HORIZON_MS, Declaration, Row, declare
 from tidelog.wire.error_code import ErrorCode
 
 REVENUE = declare({"product": "string", "revenue": "long"}, ("product",))
@@ -44,8 +44,8 @@ def declare_view(
 ) -> View:
     """As `tidelog run` does: the catalog, then the topics."""
     editor = Editor(cluster, name)
-    found = editor.view() or catalog.new_view(name, app="shop", inputs=tuple(inputs), stores=tuple(stores))
-    view = catalog.begin(found, declared, "f1", partitions)
+    found = editor.view() or lifecycle.new_view(name, app="shop", inputs=tuple(inputs), stores=tuple(stores))
+    view = lifecycle.begin(found, declared, "f1", partitions)
     editor.write(view)
     make_topics(cluster, view.generations[-1], declared.horizon_ms)
     return view

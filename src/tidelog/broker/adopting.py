@@ -24,7 +24,7 @@ from typing import NamedTuple
 from tidelog.broker import orphans as finding
 from tidelog.broker import reserving, swapped
 from tidelog.broker import topics as fold
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.broker.names import collision_key, fault_of, is_own
 from tidelog.broker.orphans import Orphan
 from tidelog.broker.partitions import identity_of
@@ -260,7 +260,7 @@ def _make_anew(stopped: StoppedBroker, old: InternalTopic, state: Topics) -> Int
         facts_file.save(files, path, Facts(start_offset=begin))
     files.sync_folder(stopped.folder.path)
     log = stopped.open(TOPICS_TOPIC, 0, identity_of(TOPICS_TOPIC))
-    made = InternalTopic(TOPICS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), lambda _error: None)
+    made = InternalTopic(TOPICS_TOPIC.name, TopicFold(fold.fresh, fold.apply, fold.to_records), lambda _error: None)
     made.recover(log, stopped.folder.path, files)
     assert made.state.by_name.keys() == state.by_name.keys(), "what was known is in the snapshot"
     return made

@@ -20,7 +20,7 @@ from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision, Instant
 from tidelog.broker.folds import MAKERS, Folded
 from tidelog.broker.housekeeping import Housekeeping
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.broker.orphans import Orphans
 from tidelog.broker.partition import Partition
 from tidelog.broker.partitions import Partitions, repair_command
@@ -107,7 +107,7 @@ class Broker:
         self._orphans = Orphans(self._folder, files, logger, self._committer.background.submit)
         self._partitions.on_unfinished = lambda partition: self.transactions.end_hanging(partition)
         self._topic_configs: dict[str, TopicConfig] = {}
-        fold = Fold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
+        fold = TopicFold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
         self._folds: dict[str, Folded[Any]] = {}  # those that are made, by topic, in the order of the table
         self.on_access: Callable[[Access], None] | None = None  # the server's, when access is first needed

@@ -24,7 +24,7 @@ from tidelog.broker.settings.describing import BrokerValues, describe_broker, to
 from tidelog.broker.settings.group import GROUP, bounds
 from tidelog.broker.settings.setting import LIST, Setting, known, normal, parse
 from tidelog.broker.settings.topic import TOPIC
-from tidelog.broker.topic_changes import Fault
+from tidelog.broker.topic_changes import RequestFault
 from tidelog.broker.topics import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -69,7 +69,7 @@ class Alteration(NamedTuple):
 class Altered(NamedTuple):
     resource: int
     name: str
-    fault: Fault | None
+    fault: RequestFault | None
 
 
 class DecidedAlterations(NamedTuple):
@@ -80,7 +80,7 @@ class DecidedAlterations(NamedTuple):
 class _Refused(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
-        self.fault = Fault(code, message)
+        self.fault = RequestFault(code, message)
 
 
 def broker_values(state: Topics, config: BrokerConfig) -> BrokerValues:
@@ -113,7 +113,7 @@ def decide_alter(
         except _Refused as refused:
             fault = refused.fault
         except ConfigError as error:
-            fault = Fault(ErrorCode.INVALID_CONFIG, str(error))
+            fault = RequestFault(ErrorCode.INVALID_CONFIG, str(error))
         outcomes.append(Altered(alteration.resource, alteration.name, fault))
     return DecidedAlterations(records, outcomes)
 

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.broker.buffers import Buffer, BufferPool
 from tidelog.broker.call import Call, Repeatable
@@ -37,6 +37,9 @@ from tidelog.broker.overload.policy import Credit
 from tidelog.broker.transport import Transport
 from tidelog.errors import MalformedMessage
 from tidelog.wire.frame import parse_request_header
+
+if TYPE_CHECKING:
+    from tidelog.broker.access.session import Session
 
 MAX_IN_FLIGHT = 512
 NONE_IN_FLIGHT = 0  # of a connection that rests
@@ -72,18 +75,6 @@ class Server(Protocol):
     def closed(self, connection: Connection, reason: str | None) -> None: ...
 
     def fault(self, error: BaseException) -> None: ...
-
-
-class Session(Protocol):
-    """Who the client is, where that matters: it handles frames in the connection's place (`access.session`)."""
-
-    user: str
-
-    def handle(self, frame: memoryview, buffer: Buffer) -> None: ...
-
-    def why_over(self) -> str | None: ...
-
-    def ended(self) -> None: ...
 
 
 class Connection:

@@ -16,7 +16,7 @@ from tidelog.broker.groups.clock import awaken, next_deadline, rights_changed, t
 from tidelog.broker.groups.refusal import decide_abandonment, decide_refusal
 from tidelog.broker.groups.settings import settings_from
 from tidelog.broker.groups.state import Groups
-from tidelog.broker.internal import Fold
+from tidelog.broker.internal import TopicFold
 from tidelog.broker.topics import GROUP_RESOURCE, GROUPS_TOPIC, Topics
 from tidelog.broker.waiting import Timer
 from tidelog.errors import StorageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 class GroupCoordinator(Folded[Groups]):
     def __init__(self, broker: Broker, on_lost: OnLost) -> None:
-        super().__init__(GROUPS_TOPIC, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
+        super().__init__(GROUPS_TOPIC, TopicFold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self._broker = broker
         self._now = broker.now
         self._timer: Timer | None = None

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog.broker.decision import Decision
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.broker.topics import (
     ACCESS_TOPIC,
     EXCISIONS_TOPIC,
@@ -41,7 +41,7 @@ FoldState = TypeVar("FoldState")
 class Folded(Generic[FoldState]):
     """The shell of one fold: decisions go in by `commit`, and `state` is what they rest on."""
 
-    def __init__(self, topic: Topic, fold: Fold, on_lost: OnLost, *, keeps_all: bool = False) -> None:
+    def __init__(self, topic: Topic, fold: TopicFold, on_lost: OnLost, *, keeps_all: bool = False) -> None:
         self.internal = InternalTopic(topic.name, fold, on_lost, keeps_all=keeps_all)
 
     @property

@@ -44,7 +44,7 @@ READ_BYTES = 4 << 20
 _HEADER = struct.Struct(">8sHqI")
 
 
-class Fold(NamedTuple):
+class TopicFold(NamedTuple):
     """What an internal topic folds into."""
 
     fresh: Callable[[], Any]
@@ -58,7 +58,7 @@ class InternalTopic:
     log: Log
 
     def __init__(
-        self, name: str, fold: Fold, on_lost: Callable[[StorageError], None], *, keeps_all: bool = False
+        self, name: str, fold: TopicFold, on_lost: Callable[[StorageError], None], *, keeps_all: bool = False
     ) -> None:
         """`on_lost` is called when records that were applied could not be written: the state is ahead of the disk.
 

@@ -8,24 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog.broker.connection import Connection
+    from tidelog.log.slice import Slice
 
 BUFFERS_PER_SEND = 64
 BYTES = (bytes, memoryview, bytearray)
-
-
-class Slice(Protocol):
-    """What the log hands out: a piece of a segment file. Whoever sends part of it moves its beginning."""
-
-    position: int
-    size: int
-
-    def fileno(self) -> int: ...
-
-    def release(self) -> None: ...
 
 
 class Outbound:

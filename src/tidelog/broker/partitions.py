@@ -25,7 +25,7 @@ from tidelog.log.identity import Identity
 from tidelog.log.log import Log
 from tidelog.log.missing import MissingRecords
 from tidelog.log.names import partition_name
-from tidelog.log.recovery import Report
+from tidelog.log.recovery import RecoveryReport
 from tidelog.log.upkeep import remove_folder
 from tidelog.logger import Logger
 
@@ -132,7 +132,7 @@ class Partitions:
             told["next"] = f"put the files back, or restore a backup, or: {repair_command(folder, topic, index)}"
         self._logger.error("records are missing", topic=topic, partition=index, folder=folder, **told)
 
-    def _tell_recovery(self, partition: Partition, report: Report) -> None:
+    def _tell_recovery(self, partition: Partition, report: RecoveryReport) -> None:
         for line in report.lines():
             self._tell("recovered", partition, line)
         if self.on_unfinished is not None and partition.log.open_transactions():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.broker.burying import Burying
 from tidelog.broker.decision import Decision, NewRecord
 from tidelog.broker.folds import Folded, OnLost
-from tidelog.broker.internal import Fold
+from tidelog.broker.internal import TopicFold
 from tidelog.broker.partition import Waiter
 from tidelog.broker.queues import members
 from tidelog.broker.queues import state as fold
@@ -52,7 +52,7 @@ class Crowd:
 
 class QueueCoordinator(Folded[Queues]):
     def __init__(self, broker: Broker, on_lost: OnLost) -> None:
-        super().__init__(QUEUES_TOPIC, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
+        super().__init__(QUEUES_TOPIC, TopicFold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self._broker = broker
         self._now = broker.now
         self.sessions = ShareSessions()

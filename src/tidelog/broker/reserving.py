@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from tidelog.broker import producer_ids
 from tidelog.broker.decision import Decision, NewRecord
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.broker.producer_ids import BLOCK_SIZE, ProducerIds
 from tidelog.broker.stopped import StoppedBroker
 from tidelog.broker.topics import INTERNAL_TOPICS, TOPICS_TOPIC, TRANSACTIONS_TOPIC, Topic
@@ -65,7 +65,7 @@ def _highest(stopped: StoppedBroker) -> int:
 def _of_transactions(stopped: StoppedBroker) -> int:
     from tidelog.broker.transactions import state as transactions
 
-    fold = Fold(transactions.fresh, transactions.apply, transactions.to_records)
+    fold = TopicFold(transactions.fresh, transactions.apply, transactions.to_records)
     told, highest = InternalTopic(TRANSACTIONS_TOPIC.name, fold, lambda _error: None), -1
     if stopped.has(TRANSACTIONS_TOPIC, 0):
         with suppress(StorageError):  # as above; what is wrong with it is told when the broker starts

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+from tidelog.broker import record_text
 from tidelog.broker.settings.topic_config import TopicConfig
 from tidelog.broker.topics import STATUS_TOPIC
 from tidelog.errors import StorageError
@@ -133,16 +134,14 @@ class Status:
         }
 
     def _write(self, log: Log, figures: dict[str, Any]) -> None:
-        from json import dumps
-
         from tidelog.record.codec import check
         from tidelog.record.columns import encode
 
         wall_ms = self._broker.now().wall_ms
         name = str(self._broker.config.int("node.id"))
-        key = dumps({"v": 1, "kind": "broker", "name": name}, separators=(",", ":"))
-        value = dumps({"at_ms": wall_ms, **figures}, separators=(",", ":"))
-        batch = encode([(key.encode(), value.encode(), (), wall_ms)])
+        key = record_text.encode({"v": 1, "kind": "broker", "name": name})
+        value = record_text.encode({"at_ms": wall_ms, **figures})
+        batch = encode([(key, value, (), wall_ms)])
         log.append(memoryview(batch), check(batch), wall_ms)
 
 

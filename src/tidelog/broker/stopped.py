@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tidelog.broker import topics as fold
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.broker.settings.describing import NO_VALUES
 from tidelog.broker.settings.topic_config import topic_config
 from tidelog.broker.topics import TOPICS_TOPIC, Topic
@@ -60,7 +60,7 @@ class StoppedBroker:
 
     def topics(self) -> InternalTopic:
         """What the log of topics says. DataFolderError when it cannot be read."""
-        told = InternalTopic(TOPICS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), lambda _error: None)
+        told = InternalTopic(TOPICS_TOPIC.name, TopicFold(fold.fresh, fold.apply, fold.to_records), lambda _error: None)
         told.recover(self.open(TOPICS_TOPIC, 0), self.folder.path, self.files)
         return told
 

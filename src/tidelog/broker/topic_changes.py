@@ -29,7 +29,7 @@ TWICE = "is in the request more than once; ask for it once"
 NewId = Callable[[], bytes]
 
 
-class Fault(NamedTuple):
+class RequestFault(NamedTuple):
     code: int
     message: str
 
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
     name: str | None
     topic: Topic | None = None
-    fault: Fault | None = None
+    fault: RequestFault | None = None
 
 
 class Decided(NamedTuple):
@@ -78,7 +78,7 @@ def decide_create(
     for creation in {creation.name: creation for creation in asked}.values():
         name = creation.name
         if times[name] > 1:
-            outcomes.append(Outcome(name, fault=Fault(ErrorCode.INVALID_REQUEST, f"topic {name} {TWICE}")))
+            outcomes.append(Outcome(name, fault=RequestFault(ErrorCode.INVALID_REQUEST, f"topic {name} {TWICE}")))
             continue
         outcome = _create(made, creation, config, new_id, now)
         if outcome.topic is not None:
@@ -120,7 +120,7 @@ def _create(made: _Made, creation: Creation, config: BrokerConfig, new_id: NewId
     try:
         configs = topic_configs(creation.configs)
     except ConfigError as error:
-        return Outcome(creation.name, fault=Fault(ErrorCode.INVALID_CONFIG, str(error)))
+        return Outcome(creation.name, fault=RequestFault(ErrorCode.INVALID_CONFIG, str(error)))
     return Outcome(creation.name, Topic(creation.name, new_id(), partitions, configs, now.wall_ms))
 
 
@@ -136,65 +136,65 @@ def topic_configs(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
     return configs
 
 
-def _fault_of_name(made: _Made, name: str) -> Fault | None:
+def _fault_of_name(made: _Made, name: str) -> RequestFault | None:
     wrong = fault_of(name)
     if wrong is not None:
-        return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
+        return RequestFault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
     if made.has(name):
-        return Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
+        return RequestFault(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
     if is_own(name):
-        return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} cannot be created; {OURS}")
+        return RequestFault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} cannot be created; {OURS}")
     other = made.colliding(name)
     if other is not None:
         message = f"topic {name} collides with topic {other}, from which it differs in '.' and '_' only; rename it"
-        return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+        return RequestFault(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     return None
 
 
-def _fault_of_shape(creation: Creation, node_id: int) -> Fault | None:
+def _fault_of_shape(creation: Creation, node_id: int) -> RequestFault | None:
     name, replicas = creation.name, creation.replication_factor
     if creation.assignments:
         return _fault_of_assignments(creation, node_id)
     if creation.partitions != DEFAULT and creation.partitions < 1:
         message = f"topic {name} cannot have {creation.partitions} partitions; ask for 1 or more, or -1 for the default"
-        return Fault(ErrorCode.INVALID_PARTITIONS, message)
+        return RequestFault(ErrorCode.INVALID_PARTITIONS, message)
     if replicas not in (DEFAULT, 1):
         message = f"topic {name} cannot have replication factor {replicas}; {ONE_NODE}"
-        return Fault(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        return RequestFault(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     return None
 
 
-def _fault_of_assignments(creation: Creation, node_id: int) -> Fault | None:
+def _fault_of_assignments(creation: Creation, node_id: int) -> RequestFault | None:
     name, assignments = creation.name, creation.assignments
     if creation.partitions != DEFAULT or creation.replication_factor != DEFAULT:
         message = f"topic {name} has assignments and a count of partitions or replicas; give -1 for both counts"
-        return Fault(ErrorCode.INVALID_REQUEST, message)
+        return RequestFault(ErrorCode.INVALID_REQUEST, message)
     if sorted(assignments) != list(range(len(assignments))):
         message = f"the assignments of topic {name} are for partitions {sorted(assignments)}; number them 0, 1, 2, ..."
-        return Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        return RequestFault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return _fault_of_brokers(name, assignments.values(), node_id)
 
 
-def _fault_of_brokers(name: str, assignments: Iterable[Sequence[int]], node_id: int) -> Fault | None:
+def _fault_of_brokers(name: str, assignments: Iterable[Sequence[int]], node_id: int) -> RequestFault | None:
     for brokers in assignments:
         if list(brokers) != [node_id]:
             message = f"topic {name} cannot be assigned to brokers {list(brokers)}; there is one, {node_id}"
-            return Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+            return RequestFault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return None
 
 
-def _fault_of_size(name: str, before: int, after: int, total: int, config: BrokerConfig) -> Fault | None:
+def _fault_of_size(name: str, before: int, after: int, total: int, config: BrokerConfig) -> RequestFault | None:
     """Faults of a topic that is to grow from `before` to `after` partitions where there are `total`."""
     most = config.int("tidelog.max.partitions.per.topic")
     if after > most:
         message = f"topic {name} cannot have {after} partitions; tidelog.max.partitions.per.topic is {most}"
-        return Fault(ErrorCode.INVALID_PARTITIONS, message)
+        return RequestFault(ErrorCode.INVALID_PARTITIONS, message)
     most = config.int("tidelog.max.partitions")
     if total + after - before > most:
         message = (
             f"{after - before} more partitions would make {total + after - before}; tidelog.max.partitions is {most}"
         )
-        return Fault(ErrorCode.POLICY_VIOLATION, message)
+        return RequestFault(ErrorCode.POLICY_VIOLATION, message)
     return None
 
 
@@ -226,26 +226,30 @@ def decide_add_partitions(state: Topics, additions: Iterable[Addition], config: 
     return Decided([topic_record(topic) for topic in grown], outcomes)
 
 
-def _fault_of_addition(state: Topics, addition: Addition, times: int, total: int, config: BrokerConfig) -> Fault | None:
+def _fault_of_addition(
+    state: Topics, addition: Addition, times: int, total: int, config: BrokerConfig
+) -> RequestFault | None:
     name, count = addition.name, addition.partitions
     if times > 1:
-        return Fault(ErrorCode.INVALID_REQUEST, f"topic {name} {TWICE}")
+        return RequestFault(ErrorCode.INVALID_REQUEST, f"topic {name} {TWICE}")
     topic = state.by_name.get(name)
     if topic is None:
-        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return RequestFault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
     if topic.own:
-        return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} cannot be changed; it is the broker's own")
+        return RequestFault(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} cannot be changed; it is the broker's own"
+        )
     if count <= topic.partitions:
         message = (
             f"topic {name} has {topic.partitions} partitions, and {count} is not more; partitions are never removed"
         )
-        return Fault(ErrorCode.INVALID_PARTITIONS, message)
+        return RequestFault(ErrorCode.INVALID_PARTITIONS, message)
     new = count - topic.partitions
     if addition.assignments is not None and len(addition.assignments) != new:
         message = (
             f"topic {name} gets {new} new partitions and {len(addition.assignments)} assignments; give one for each"
         )
-        return Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        return RequestFault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return _fault_of_brokers(name, addition.assignments or (), config.int("node.id")) or _fault_of_size(
         name, topic.partitions, count, total, config
     )
@@ -283,21 +287,25 @@ def _find(state: Topics, deletion: Deletion) -> Topic | None:
 
 def _fault_of_deletion(
     deletion: Deletion, topic: Topic | None, times: Mapping[str, int], config: BrokerConfig
-) -> Fault | None:
+) -> RequestFault | None:
     if deletion.name is not None and deletion.topic_id != NO_ID:
-        return Fault(
+        return RequestFault(
             ErrorCode.INVALID_REQUEST, f"topic {deletion.name} is named by its name and an id; give one of them"
         )
     if deletion.name is None and deletion.topic_id == NO_ID:
-        return Fault(ErrorCode.INVALID_REQUEST, "a topic to delete has neither a name nor an id; give one of them")
+        return RequestFault(
+            ErrorCode.INVALID_REQUEST, "a topic to delete has neither a name nor an id; give one of them"
+        )
     if not config.flag("delete.topic.enable"):
-        return Fault(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted; delete.topic.enable is false")
+        return RequestFault(ErrorCode.TOPIC_DELETION_DISABLED, "topics cannot be deleted; delete.topic.enable is false")
     if topic is None:
         if deletion.name is None:
-            return Fault(ErrorCode.UNKNOWN_TOPIC_ID, f"a topic with id {deletion.topic_id.hex()} does not exist")
-        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {deletion.name} does not exist")
+            return RequestFault(ErrorCode.UNKNOWN_TOPIC_ID, f"a topic with id {deletion.topic_id.hex()} does not exist")
+        return RequestFault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {deletion.name} does not exist")
     if times[topic.name] > 1:
-        return Fault(ErrorCode.INVALID_REQUEST, f"topic {topic.name} {TWICE}")
+        return RequestFault(ErrorCode.INVALID_REQUEST, f"topic {topic.name} {TWICE}")
     if topic.own:
-        return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name} cannot be deleted; it is the broker's own")
+        return RequestFault(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic.name} cannot be deleted; it is the broker's own"
+        )
     return None

@@ -25,7 +25,7 @@ from tidelog.broker import producer_ids
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.names import collision_key, is_internal, is_own
 from tidelog.broker.producer_ids import ProducerIds
-from tidelog.errors import DataFolderError
+from tidelog.broker.record_text import decode, decode_key, encode
 
 VERSION = 1
 KINDS = ("topic", "configs", "producer_ids")
@@ -138,10 +138,8 @@ def fresh() -> Topics:
 
 def apply(state: Topics, key: bytes, value: bytes | None) -> Change:
     """Folds one record, and returns what changed, so that the shell can open and drop partitions."""
-    from json import loads
-
-    parsed = _parse_key(loads(key))
-    content: dict[str, Any] | None = None if value is None else loads(value)
+    parsed = decode_key(key, TOPICS_TOPIC.name, VERSION, KINDS)
+    content: dict[str, Any] | None = None if value is None else decode(value)
     if parsed["kind"] == "topic":
         name = parsed["name"]
         topic = None if content is None else _topic(name, content)
@@ -175,7 +173,7 @@ def topic_record(topic: Topic) -> NewRecord:
         "configs": topic.configs,
         "created_ms": topic.created_ms,
     }
-    return NewRecord(_topic_key(topic.name), _dump(content))
+    return NewRecord(_topic_key(topic.name), encode(content))
 
 
 def deleted_topic_record(name: str) -> NewRecord:
@@ -184,8 +182,8 @@ def deleted_topic_record(name: str) -> NewRecord:
 
 def configs_record(resource: int, name: str, configs: Mapping[str, str]) -> NewRecord:
     """A broker's or a group's altered settings; without any, a tombstone."""
-    key = _dump({"v": VERSION, "kind": "configs", "resource": resource, "name": name})
-    return NewRecord(key, _dump({"configs": configs}) if configs else None)
+    key = encode({"v": VERSION, "kind": "configs", "resource": resource, "name": name})
+    return NewRecord(key, encode({"configs": configs}) if configs else None)
 
 
 def _put_topic(state: Topics, name: str, topic: Topic | None) -> Topic | None:
@@ -207,19 +205,4 @@ def _topic(name: str, content: dict[str, Any]) -> Topic:
 
 
 def _topic_key(name: str) -> bytes:
-    return _dump({"v": VERSION, "kind": "topic", "name": name})
-
-
-def _parse_key(key: dict[str, Any]) -> dict[str, Any]:
-    if key["v"] > VERSION or key["kind"] not in KINDS:
-        raise DataFolderError(
-            f"a record of kind {key['kind']!r}, version {key['v']}, in {TOPICS_TOPIC.name} is newer than this Tidelog,"
-            f" which knows version {VERSION} of {', '.join(KINDS)}; use the newer one"
-        )
-    return key
-
-
-def _dump(value: Mapping[str, Any]) -> bytes:
-    from json import dumps
-
-    return dumps(value, separators=(",", ":")).encode()
+    return encode({"v": VERSION, "kind": "topic", "name": name})

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.broker.decision import Decision, NewRecord
 from tidelog.broker.folds import Folded, OnLost
-from tidelog.broker.internal import Fold
+from tidelog.broker.internal import TopicFold
 from tidelog.broker.marking import Marking
 from tidelog.broker.producer_ids import decide_allocate, give
 from tidelog.broker.topics import TOPICS_TOPIC, TRANSACTIONS_TOPIC
@@ -27,9 +27,9 @@ from tidelog.broker.transactions.adding import Writer, decide_add
 from tidelog.broker.transactions.clock import awaken, expire, followed, overdue, time_out
 from tidelog.broker.transactions.ending import decide_complete, decide_end
 from tidelog.broker.transactions.initialising import Fence, Init, decide_init, fence
-from tidelog.broker.transactions.outcome import Later, Outcome
+from tidelog.broker.transactions.outcome import Later, TransactionOutcome
 from tidelog.broker.transactions.settings import settings_from
-from tidelog.broker.transactions.state import NO_PRODUCER, PartitionName, Transaction, Transactions, record
+from tidelog.broker.transactions.state import NO_PRODUCER, PartitionName, Transaction, TransactionsState, record
 from tidelog.broker.transactions.states import State
 from tidelog.broker.waiting import Timer
 from tidelog.errors import StorageError
@@ -46,7 +46,7 @@ SETTLE_S = 5.0
 class Ticket(Protocol):
     """Who hears the outcome, once what it rests on is synced."""
 
-    def reply(self, outcome: Outcome) -> None: ...
+    def reply(self, outcome: TransactionOutcome) -> None: ...
 
     def drop(self) -> None:
         """What it rests on could not be written."""
@@ -59,11 +59,11 @@ class OutcomeTicket:
 
     __slots__ = ("_call", "_then")
 
-    def __init__(self, call: Call, then: Callable[[Outcome], None]) -> None:
+    def __init__(self, call: Call, then: Callable[[TransactionOutcome], None]) -> None:
         self._call = call
         self._then = then
 
-    def reply(self, outcome: Outcome) -> None:
+    def reply(self, outcome: TransactionOutcome) -> None:
         try:
             self._then(outcome)
         except Exception as error:
@@ -71,7 +71,7 @@ class OutcomeTicket:
             self._call.fault(error)
 
     def drop(self) -> None:
-        self.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self.reply(TransactionOutcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def fenced_code(error_code: int, version: int, since: int) -> int:
@@ -81,9 +81,9 @@ def fenced_code(error_code: int, version: int, since: int) -> int:
     return error_code
 
 
-class TransactionCoordinator(Folded[Transactions]):
+class TransactionCoordinator(Folded[TransactionsState]):
     def __init__(self, broker: Broker, on_lost: OnLost) -> None:
-        super().__init__(TRANSACTIONS_TOPIC, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
+        super().__init__(TRANSACTIONS_TOPIC, TopicFold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self._broker = broker
         self._marking = Marking(broker, self._marked)
         self._waiting: dict[str, list[_Waiting]] = {}
@@ -119,7 +119,7 @@ class TransactionCoordinator(Folded[Transactions]):
             if self.commit(Decision(found.records, [])):
                 self._wait(init.transactional_id, lambda: self.init(found.then, ticket), ticket)
             else:
-                ticket.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                ticket.reply(TransactionOutcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         self._go_on(
             init.transactional_id, found, lambda fresh: self.init(init._replace(fresh_id=fresh), ticket), ticket
@@ -146,13 +146,13 @@ class TransactionCoordinator(Folded[Transactions]):
         if found is not None and found.state is State.ONGOING:
             self._log_abort("an administrator asked for it", transactional_id)
             if not self.commit(Decision([record(fence(found, self._broker.now()))], [])):
-                ticket.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                ticket.reply(TransactionOutcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 return
             found = self.state.transactions[transactional_id]
         if found is not None and found.is_prepared:
-            self._wait(transactional_id, lambda: ticket.reply(Outcome()), ticket)
+            self._wait(transactional_id, lambda: ticket.reply(TransactionOutcome()), ticket)
         else:
-            ticket.reply(Outcome())
+            ticket.reply(TransactionOutcome())
 
     def end_hanging(self, partition: Partition) -> None:
         """Aborts what is open in a partition that was just loaded, and is in no transaction that anybody will end.
@@ -178,7 +178,7 @@ class TransactionCoordinator(Folded[Transactions]):
 
         def synced(error: StorageError | None) -> None:
             if error is None:
-                ticket.reply(Outcome())
+                ticket.reply(TransactionOutcome())
             else:
                 ticket.drop()
 
@@ -226,7 +226,7 @@ class TransactionCoordinator(Folded[Transactions]):
             changes: list[Any] = self.internal.commit(decision, self._broker.now().wall_ms)
         except StorageError:
             for ticket, _ in decision.replies:
-                ticket.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))  # type: ignore[attr-defined]
+                ticket.reply(TransactionOutcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))  # type: ignore[attr-defined]
             return False
         for transaction in changes:
             if transaction is not None:
@@ -320,7 +320,7 @@ class _Waiting:
 
     def give_up(self) -> None:
         self._leave()
-        self._ticket.reply(Outcome(ErrorCode.CONCURRENT_TRANSACTIONS))
+        self._ticket.reply(TransactionOutcome(ErrorCode.CONCURRENT_TRANSACTIONS))
 
     def _leave(self) -> None:
         if self in self._queue:
@@ -343,4 +343,4 @@ class _Reserved:
         self._then(producer_id)
 
     def drop(self) -> None:
-        self._ticket.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._ticket.reply(TransactionOutcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.broker.transactions.adding import Writer, may_write, may_write_alone
-from tidelog.broker.transactions.outcome import Outcome
+from tidelog.broker.transactions.outcome import TransactionOutcome
 from tidelog.broker.transactions.state import PartitionName
 from tidelog.errors import MalformedBatch
 from tidelog.record.codec import peek
@@ -64,7 +64,7 @@ class _Pinned:
         self._call = call
         self._then = then
 
-    def reply(self, outcome: Outcome) -> None:
+    def reply(self, outcome: TransactionOutcome) -> None:
         try:
             self._then(outcome.error_code)
         except Exception as error:
@@ -73,7 +73,7 @@ class _Pinned:
             self._call.buffer.unpin()
 
     def drop(self) -> None:
-        self.reply(Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self.reply(TransactionOutcome(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
 
 def _joins(broker: Broker, request: ProduceRequest) -> tuple[Writer, list[PartitionName]] | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidelog.broker import record_text
 from tidelog.broker.topics import WARNINGS_TOPIC
 from tidelog.errors import HoleError, MalformedBatch
 
@@ -35,7 +36,8 @@ def write(broker: Broker, records: Sequence[tuple[dict[str, Any], dict[str, Any]
     from tidelog.record.columns import encode
 
     rows = [
-        (_dump({"v": VERSION, **key}), None if value is None else _dump(value), (), now_ms) for key, value in records
+        (record_text.encode({"v": VERSION, **key}), None if value is None else record_text.encode(value), (), now_ms)
+        for key, value in records
     ]
     batch = encode(rows)
     log = warnings_log(broker)
@@ -46,8 +48,6 @@ def write(broker: Broker, records: Sequence[tuple[dict[str, Any], dict[str, Any]
 
 def read(log: Log, kind: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """In a worker thread: the newest record of each key of a kind. Where the topic is damaged, those before that."""
-    from json import loads
-
     from tidelog.record.codec import scan
     from tidelog.record.columns import decode
 
@@ -64,11 +64,5 @@ def read(log: Log, kind: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         except (HoleError, MalformedBatch):
             break
         offset = scan(data, crc=False).headers[-1].next_offset
-    pairs = [(loads(key), loads(value)) for key, value in newest.items() if value is not None]
+    pairs = [(record_text.decode(key), record_text.decode(value)) for key, value in newest.items() if value is not None]
     return [(key, value) for key, value in pairs if key.get("v") == VERSION and key.get("kind") == kind]
-
-
-def _dump(value: dict[str, Any]) -> bytes:
-    from json import dumps
-
-    return dumps(value, separators=(",", ":")).encode()

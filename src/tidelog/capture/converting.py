@@ -21,7 +21,7 @@ from typing import Any
 
 from tidelog.capture.envelope import compact
 from tidelog.control.captures import AVRO, JSON_SCHEMA
-from tidelog.control.registry import Registry, frame, register
+from tidelog.control.registry import RegistryAddress, frame, register
 from tidelog.schema.avro.values import encoder
 from tidelog.schema.connect_avro import avro_of
 from tidelog.schema.connect_json import json_schema_of
@@ -32,7 +32,7 @@ FORMATS = {AVRO: "AVRO", JSON_SCHEMA: "JSON"}  # as registries name them
 
 
 class Converter:
-    def __init__(self, registry: Registry, format: str) -> None:
+    def __init__(self, registry: RegistryAddress, format: str) -> None:
         self.registry, self.format = registry, format
         self._made: dict[tuple[str, str], Encode] = {}  # by subject and schema
 

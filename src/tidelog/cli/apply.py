@@ -68,7 +68,7 @@ def run(arguments: list[str]) -> int:
 
 
 def apply(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.views.catalog import find_view
+    from tidelog.control.catalog import find_view
 
     if options.store and options.declared:
         raise UsageError("apply: --store or --declared, not both")
@@ -92,9 +92,9 @@ def apply(cluster: Cluster, options: Namespace) -> int:
 
 def _apply(cluster: Cluster, options: Namespace, url: str, telling: Telling) -> None:
     """Until it is told to end, or to rest."""
+    from tidelog.control.catalog import find_view
     from tidelog.control.urls import redacted
     from tidelog.views.applier import Applier
-    from tidelog.views.catalog import find_view
     from tidelog.views.stores.allowing import open_recorded
     from tidelog.views.stores.opening import open_store
 
@@ -232,7 +232,7 @@ class Telling:
                 take_away(self._cluster, APPLIER, self._part)
 
     def _is_declared(self) -> bool:
-        from tidelog.views.catalog import VIEW, View, read_catalog
+        from tidelog.control.catalog import VIEW, View, read_catalog
 
         with suppress(TidelogError):
             found = read_catalog(self._cluster).get((VIEW, self._view))

@@ -50,8 +50,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _ask_pipeline(cluster: Cluster, options: Namespace, within_s: float) -> int:
+    from tidelog.control.catalog import read_catalog
     from tidelog.views.asking import ask, pipeline_of
-    from tidelog.views.catalog import read_catalog
 
     found = ask(cluster, pipeline_of(read_catalog(cluster), options.name), key_of(options.key), within_s)
     if options.json:
@@ -65,7 +65,7 @@ def _ask_pipeline(cluster: Cluster, options: Namespace, within_s: float) -> int:
 
 def _ask_view(cluster: Cluster, options: Namespace) -> int:
     from tidelog.cli.views import key_of, opened
-    from tidelog.views.declaration import row_to_json
+    from tidelog.schema.declaration import row_to_json
 
     store, declared = opened(cluster, options.name, options)
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.tail import time_text
-from tidelog.cli.terminal import Progress, count_text, show_json, show_table, size_text, warn
+from tidelog.cli.terminal import ProgressLine, count_text, show_json, show_table, size_text, warn
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
     if not options.app and (options.checkpoints or options.store):
         raise UsageError("backup: --checkpoints and --store are of an app; add --app FILE")
     companion = companion_of(options) if options.app else None
-    with Progress("backup") as progress:
+    with ProgressLine("backup") as progress:
         taken = take(str(options.data), str(options.folder), RealFiles(), progress, companion)
     made = taken.manifest
     if options.json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
 from tidelog.cli.main import FAILED, OK
-from tidelog.cli.terminal import confirm, paint, show_json, show_table
+from tidelog.cli.terminal import ProgressLine, confirm, paint, rows_line, show_json, show_table
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -159,7 +159,6 @@ def _run(options: Namespace) -> int:
 
     from tidelog.capture.checking import findings
     from tidelog.capture.running import Capture
-    from tidelog.cli.rows_done import RowsDone
     from tidelog.control.urls import redacted
 
     logging.basicConfig(format="tidelog: %(message)s", level=logging.WARNING)
@@ -168,7 +167,7 @@ def _run(options: Namespace) -> int:
     with command.connect(options) as cluster:
         cluster.is_tidelog()  # an address that is wrong is told at once; later a broker that is away is waited for
     findings(settings)  # and so is that of the database; what is wrong with it the capture says
-    with RowsDone("snapshot") as shown:
+    with ProgressLine("snapshot", rows_line, stays=True) as shown:
         capture = Capture(
             settings,
             bootstrap=bootstrap,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tidelog.cli import options as command
 from tidelog.cli.main import OK
+from tidelog.control.catalog import TOPIC, VIEW, Catalog, View, read_catalog
+from tidelog.control.derived import Derived
+from tidelog.control.passed import pass_record, passed_by, place_of
 from tidelog.errors import UsageError
 from tidelog.views.asking import pipeline_of
-from tidelog.views.catalog import TOPIC, VIEW, Catalog, View, read_catalog
-from tidelog.views.derived import Derived
-from tidelog.views.passed import pass_record, passed_by, place_of
 
 EXAMPLES = """\
   tidelog pass revenue orders:0:17

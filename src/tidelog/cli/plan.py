@@ -88,9 +88,9 @@ def _compared(graph: Graph, settings: Settings) -> list[Foreseen]:
 
 
 def _analysed(graph: Graph, settings: Settings, *, with_broker: bool) -> list[Analysed]:
+    from tidelog.control.catalog import read_catalog
     from tidelog.pipelines.analysing import analyse, without_broker
     from tidelog.pipelines.running import reader_of, session_of
-    from tidelog.views.catalog import read_catalog
 
     warn(STARTING_SPARK)
     spark = session_of(graph, settings)

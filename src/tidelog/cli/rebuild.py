@@ -22,6 +22,7 @@ from tidelog.process import stop_on_signals
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
+    from tidelog.control.catalog import View
     from tidelog.parts.part import Say
     from tidelog.pipelines.building_aside import Begun
     from tidelog.pipelines.catching_up import Done
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tidelog.pipelines.rebuilding import Rebuild
     from tidelog.pipelines.rebuilding_topics import RebuildTopic
     from tidelog.pipelines.running import Settings
-    from tidelog.views.catalog import View
 
 SHOWN_WITHIN_S = 600.0
 BATCH_RECORDS = 250_000
@@ -148,11 +148,11 @@ def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -
 
 def _chain(cluster: Cluster, graph: Graph, node: Node, options: Namespace) -> list[Node]:
     """What is rebuilt, in order. What the catalog has against it is told here, before Spark is started."""
+    from tidelog.control.catalog import read_catalog
     from tidelog.pipelines.app import VIEW
     from tidelog.pipelines.rebuilding import check_begin
     from tidelog.pipelines.rebuilding_topics import check_begin_topic
     from tidelog.pipelines.view_readers import chain_of
-    from tidelog.views.catalog import read_catalog
 
     known = read_catalog(cluster)
     chain = chain_of(known, graph, node) if options.with_readers else [node]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidelog.cli import options as command
 from tidelog.cli.backup import show_partitions, summary, warn_of_holes
 from tidelog.cli.tail import time_text
-from tidelog.cli.terminal import Progress, show_json
+from tidelog.cli.terminal import ProgressLine, show_json
 
 if TYPE_CHECKING:
     from tidelog.broker.backup.manifest import Apps, Manifest
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
 
     options = command.parse(parser(), arguments)
     beside = None if options.app_folder is None else AppsFolder(str(options.app_folder), _settle)
-    with Progress("restore") as progress:
+    with ProgressLine("restore") as progress:
         found = restore(str(options.folder), str(options.data), RealFiles(), progress, options.shun, beside)
     if options.json:
         show_json(summary(found))

@@ -93,6 +93,7 @@ def run(arguments: list[str]) -> int:
 def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
     from functools import partial
 
+    from tidelog.control.starting import tell_starting
     from tidelog.pipelines.appliers import appliers_of, opened
     from tidelog.pipelines.changed_views import prepare_run
     from tidelog.pipelines.handover import Handover
@@ -100,7 +101,6 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
     from tidelog.pipelines.placing import check_stores
     from tidelog.pipelines.readiness import Readiness
     from tidelog.pipelines.running import Run, parts_of, reader_of, session_of, stop_session
-    from tidelog.views.not_yet import tell_starting
 
     check_stores(graph, settings.store)
     check_machine(graph, settings.checkpoints, settings.spark)
@@ -153,8 +153,8 @@ def tell_archive(log: Logger, making: Making | None) -> None:
 
 def new_views(cluster: Cluster, graph: Graph) -> list[str]:
     """Those that the catalog does not have yet, so that readers would be told that there are none."""
+    from tidelog.control.catalog import read_catalog
     from tidelog.pipelines.app import VIEW
-    from tidelog.views.catalog import read_catalog
 
     catalog = read_catalog(cluster)
     return [node.name for node in graph.nodes if node.output.kind == VIEW and (VIEW, node.name) not in catalog]
@@ -273,10 +273,10 @@ def rows_at(served: str | None, view: str) -> str:
 def _batch(graph: Graph, settings: Settings, options: Namespace) -> int:
     from dataclasses import replace
 
+    from tidelog.control.catalog import read_catalog
     from tidelog.pipelines import history
     from tidelog.pipelines.foreseeing import check_inputs_there
     from tidelog.pipelines.running import reader_of, session_of
-    from tidelog.views.catalog import read_catalog
 
     span = span_of(options)
     with settings.connect() as cluster:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -18,6 +18,7 @@ COLUMN_GAP = "  "
 SIZE_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 PROGRESS_EVERY_S = 0.2
 PROGRESS_LINE_EVERY_S = 10.0  # where nobody watches
+BAR = 30  # characters
 STARTING_SPARK = "starting Spark, which takes some seconds"
 SPAN_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
@@ -116,30 +117,42 @@ def span_text(ms: int) -> str:
     return " ".join(shown)
 
 
-class Progress:
-    """How far a long piece of work is, on standard error: one line that changes, or now and then one in a log."""
+def bytes_line(done: int, total: int) -> str:
+    return f"{size_text(done)} of {size_text(total)}, {100 * done // total if total else 100} %"
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+
+def rows_line(done: int, total: int) -> str:
+    """`total` is an estimate: what is done may be more."""
+    share = min(1.0, done / total) if total else 1.0
+    return f"[{'#' * int(BAR * share):<{BAR}}] {done} of about {total} rows"
+
+
+class ProgressLine:
+    """How far a long piece of work is, on standard error: one line that changes, or now and then one in a log.
+
+    `line` says it. One that `stays` is told at the end, too, and left there.
+    """
+
+    def __init__(self, what: str, line: Callable[[int, int], str] = bytes_line, *, stays: bool = False) -> None:
+        self._what, self._line, self._stays = what, line, stays
         self._watched = sys.stderr.isatty()
         self._next = time.monotonic() + (0 if self._watched else PROGRESS_LINE_EVERY_S)
         self._shown = False
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._shown and self._watched:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            print("\n" if self._stays else "\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next and not (self._stays and done >= total):
             return
         self._next = now + (PROGRESS_EVERY_S if self._watched else PROGRESS_LINE_EVERY_S)
         self._shown = True
-        percent = 100 * done // total if total else 100
-        line = f"{self._what}: {size_text(done)} of {size_text(total)}, {percent} %"
+        line = f"{self._what}: {self._line(done, total)}"
         print(
             f"\r\x1b[K{line}" if self._watched else line, end="" if self._watched else "\n", file=sys.stderr, flush=True
         )

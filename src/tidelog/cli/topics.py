@@ -16,7 +16,7 @@ from tidelog.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
-    from tidelog.client.metadata import Topic, TopicPartition
+    from tidelog.client.metadata import TopicMetadata, TopicPartition
 
 EXAMPLES = """\
   tidelog topics                                         every topic
@@ -127,7 +127,7 @@ def list_topics(cluster: Cluster, options: Namespace) -> int:
     return 0
 
 
-def every_topic(cluster: Cluster) -> list[Topic]:
+def every_topic(cluster: Cluster) -> list[TopicMetadata]:
     """Tidelog does not name its own topics to who asks for all, but its log dirs do."""
     from tidelog.client.admin import topics
 
@@ -135,12 +135,12 @@ def every_topic(cluster: Cluster) -> list[Topic]:
     return topics.describe(cluster, sorted(held.union(topics.names(cluster))))
 
 
-def hidden(topic: Topic) -> bool:
+def hidden(topic: TopicMetadata) -> bool:
     """Kafka flags its own; ours begin with two underscores as well."""
     return topic.internal or topic.name.startswith("__")
 
 
-def summarise(cluster: Cluster, listed: list[Topic]) -> list[dict[str, Any]]:
+def summarise(cluster: Cluster, listed: list[TopicMetadata]) -> list[dict[str, Any]]:
     records = totals({at: end - start for at, (start, end) in spans_of(cluster, listed).items()})
     sizes = totals(sizes_of(cluster))
     return [
@@ -161,7 +161,7 @@ def totals(by_partition: dict[TopicPartition, int]) -> dict[str, int]:
     return by_topic
 
 
-def spans_of(cluster: Cluster, listed: list[Topic]) -> dict[TopicPartition, tuple[int, int]]:
+def spans_of(cluster: Cluster, listed: list[TopicMetadata]) -> dict[TopicPartition, tuple[int, int]]:
     """First and next offset of every partition; offsets count records, or a little more (compaction, transactions)."""
     from tidelog.client.metadata import TopicPartition
     from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
@@ -250,7 +250,7 @@ def describe(cluster: Cluster, options: Namespace) -> int:
     return 0
 
 
-def description(cluster: Cluster, topic: Topic) -> dict[str, Any]:
+def description(cluster: Cluster, topic: TopicMetadata) -> dict[str, Any]:
     from tidelog.client.admin import configs
     from tidelog.client.metadata import TopicPartition
 
@@ -282,7 +282,7 @@ def description(cluster: Cluster, topic: Topic) -> dict[str, Any]:
     }
 
 
-def durability(settings: dict[str, str | None], topic: Topic) -> str:
+def durability(settings: dict[str, str | None], topic: TopicMetadata) -> str:
     """What an ack of this topic means; where there is no `tidelog.durability`, read off Kafka's own settings."""
     ours = settings.get("tidelog.durability")
     if ours is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidelog.client.metadata import TopicPartition
 
 
-class Cut(NamedTuple):
+class Truncation(NamedTuple):
     at: TopicPartition
     start: int
     end: int
@@ -44,7 +44,7 @@ def truncate(cluster: Cluster, options: Namespace) -> int:
         carry_out(cluster, cuts)
     if options.json:
         listed = [
-            {"partition": cut.at.partition, **{key: getattr(cut, key) for key in (*Cut._fields[1:], "deletes")}}
+            {"partition": cut.at.partition, **{key: getattr(cut, key) for key in (*Truncation._fields[1:], "deletes")}}
             for cut in cuts
         ]
         show_json({"topic": options.topic, "truncated": done, "partitions": listed})
@@ -63,7 +63,7 @@ def partitions_of(cluster: Cluster, topic: str, index: int | None) -> list[Topic
     return chosen
 
 
-def plan(cluster: Cluster, partitions: list[TopicPartition], before: OffsetSpec) -> list[Cut]:
+def plan(cluster: Cluster, partitions: list[TopicPartition], before: OffsetSpec) -> list[Truncation]:
     starts = resolve(cluster, OffsetSpec("earliest"), partitions)
     ends = resolve(cluster, OffsetSpec("latest"), partitions)
     wanted = resolve(cluster, before, partitions)
@@ -71,10 +71,10 @@ def plan(cluster: Cluster, partitions: list[TopicPartition], before: OffsetSpec)
         if wanted[at] > ends[at]:
             hint = not_there(before.number, len(partitions), "--partition N truncates one partition alone")
             raise UsageError(f"offset {wanted[at]} is not in {at}, which has {starts[at]} to {ends[at]}{hint}")
-    return [Cut(at, starts[at], ends[at], max(starts[at], wanted[at])) for at in partitions]
+    return [Truncation(at, starts[at], ends[at], max(starts[at], wanted[at])) for at in partitions]
 
 
-def carry_out(cluster: Cluster, cuts: list[Cut]) -> None:
+def carry_out(cluster: Cluster, cuts: list[Truncation]) -> None:
     from tidelog.client.admin import topics
 
     topics.delete_records(cluster, {cut.at: cut.new_start for cut in cuts if cut.deletes})

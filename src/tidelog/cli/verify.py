@@ -7,7 +7,7 @@ from pathlib import Path
 from tidelog.cli import options as command
 from tidelog.cli.backup import summary, warn_of_holes
 from tidelog.cli.tail import time_text
-from tidelog.cli.terminal import Progress, show_json, show_table, size_text
+from tidelog.cli.terminal import ProgressLine, show_json, show_table, size_text
 
 EXAMPLES = """\
   tidelog verify /backups/today
@@ -29,7 +29,7 @@ def run(arguments: list[str]) -> int:
     from tidelog.log.files import RealFiles
 
     options = command.parse(parser(), arguments)
-    with Progress("verify") as progress:
+    with ProgressLine("verify") as progress:
         verified = verify(str(options.folder), RealFiles(), progress)
     found = verified.manifest
     if options.json:

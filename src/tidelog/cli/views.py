@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from tidelog.client.cluster import Cluster
+    from tidelog.control.catalog import Generation, View
+    from tidelog.schema.declaration import Declaration, Key, Row
     from tidelog.schema.expression.tree import Expression
-    from tidelog.views.catalog import Generation, View
-    from tidelog.views.declaration import Declaration, Key, Row
     from tidelog.views.stores.store import Store
 
 EXAMPLES = """\
@@ -89,8 +89,8 @@ def run(arguments: list[str]) -> int:
 
 
 def list_views(cluster: Cluster, options: Namespace) -> int:
+    from tidelog.control.catalog import VIEW, View, read_catalog
     from tidelog.control.urls import redacted
-    from tidelog.views.catalog import VIEW, View, read_catalog
 
     catalog = sorted(read_catalog(cluster).items())
     views = [one for (kind, _), one in catalog if kind == VIEW and isinstance(one, View)]
@@ -115,7 +115,7 @@ def list_views(cluster: Cluster, options: Namespace) -> int:
 
 
 def show(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.views.catalog import find_view
+    from tidelog.control.catalog import find_view
 
     view = find_view(cluster, options.view)
     described: dict[str, Any] = {
@@ -254,7 +254,8 @@ def past(cluster: Cluster, options: Namespace) -> int:
 
 
 def forget(cluster: Cluster, options: Namespace) -> int:
-    from tidelog.views import catalog
+    from tidelog.control import catalog
+    from tidelog.views import lifecycle
 
     name, number = options.view, options.generation
     view = catalog.find_view(cluster, name)
@@ -263,20 +264,21 @@ def forget(cluster: Cluster, options: Namespace) -> int:
     if number not in {one.number for one in view.generations}:
         known = ", ".join(str(one.number) for one in view.generations)
         raise UsageError(f"view {name} has no generation {number}; it has {known}")
-    catalog.forget(view, number)
+    lifecycle.forget(view, number)
     if not options.yes and not confirm(f"forget generation {number} of view {name}?"):
         raise UsageError(f"generation {number} of view {name} is kept; say --yes to forget without being asked")
     editor = catalog.Editor(cluster, name)
     latest = editor.view() or view
-    editor.write(catalog.forget(latest, number))
+    editor.write(lifecycle.forget(latest, number))
     print(f"generation {number} of {name} is forgotten; its topic {view.generation(number).topic} can be deleted")
     return 0
 
 
 def _take_out(cluster: Cluster, view: View, options: Namespace) -> int:
     """Refused while somebody has it: a run would go on writing to what nobody finds, and an applier would end."""
+    from tidelog.control import catalog
     from tidelog.pipelines.view_readers import readers_of
-    from tidelog.views import catalog
+    from tidelog.views import lifecycle
 
     _check_nobody_has(cluster, view)
     readers = sorted({one.name for one in readers_of(catalog.read_catalog(cluster), view, app="", outputs=())})
@@ -286,7 +288,7 @@ def _take_out(cluster: Cluster, view: View, options: Namespace) -> int:
     editor = catalog.Editor(cluster, view.name)
     latest = editor.view() or view
     _check_nobody_has(cluster, latest)  # while it was asked, somebody may have begun
-    editor.write(catalog.take_out(latest))
+    editor.write(lifecycle.take_out(latest))
     print(f"view {view.name}{read} is forgotten; what it has left behind:")
     show_table(("kind", "name"), _left_behind(cluster, latest))
     return 0
@@ -340,8 +342,8 @@ def _left_behind(cluster: Cluster, view: View) -> list[Sequence[str]]:
 
 def opened(cluster: Cluster, view: str, options: Namespace) -> tuple[Store, Declaration]:
     """The store, and what it shows."""
+    from tidelog.control.catalog import find_view
     from tidelog.control.urls import redacted
-    from tidelog.views.catalog import find_view
     from tidelog.views.stores.allowing import open_recorded
     from tidelog.views.stores.opening import open_store
 
@@ -366,7 +368,7 @@ def _where(options: Namespace) -> Expression | None:
 def key_of(declared: Declaration, text: str) -> Key:
     """A JSON list of the key's values, or the one value as it is said."""
     from tidelog.schema.column_types import BOOLEAN, LONG
-    from tidelog.views.declaration import from_json
+    from tidelog.schema.declaration import from_json
 
     kinds = [kind for _, kind in declared.columns[: len(declared.key)]]
     if len(kinds) > 1 or text.startswith("["):
@@ -387,7 +389,7 @@ def key_of(declared: Declaration, text: str) -> Key:
 
 
 def _show_rows(declared: Declaration, found: Sequence[Row], options: Namespace, *, more: bool = False) -> None:
-    from tidelog.views.declaration import row_to_json
+    from tidelog.schema.declaration import row_to_json
 
     told = [row_to_json(declared, row) for row in found]
     if options.json:

@@ -108,7 +108,7 @@ def _waited(options: Namespace, after: After | None, event_time: datetime | int 
 
 
 def _store(cluster: Any, options: Namespace) -> Any:
-    from tidelog.views.catalog import find_view
+    from tidelog.control.catalog import find_view
     from tidelog.views.stores.allowing import open_recorded
     from tidelog.views.stores.opening import open_store
 

@@ -19,7 +19,7 @@ from typing import TypeVar
 from tidelog.client.address import Address, parse_addresses
 from tidelog.client.backoff import waits
 from tidelog.client.connection import REQUEST_TIMEOUT_S, Connection
-from tidelog.client.metadata import NO_LEADER, Metadata, Node, Topic, TopicPartition, read_metadata
+from tidelog.client.metadata import NO_LEADER, Metadata, Node, TopicMetadata, TopicPartition, read_metadata
 from tidelog.client.refusal import check, may_pass, refused
 from tidelog.client.security import Security
 from tidelog.client.transport import Dial, plain
@@ -62,7 +62,7 @@ class Cluster:
         self._dial = dial if security is None else security.dial()
         self._reached = patient
         self._connections: dict[Address, Connection] = {}
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicMetadata] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._controller = -1
 
@@ -156,12 +156,12 @@ class Cluster:
 
     # What the cluster says of itself
 
-    def topic(self, name: str, *, auto_create: bool = False) -> Topic:
+    def topic(self, name: str, *, auto_create: bool = False) -> TopicMetadata:
         """From memory, else asked for; a code for the topic is raised."""
         known = self._topics.get(name)
         if known is None:
             answered = self.ask_metadata([name], auto_create=auto_create).topics.get(name)
-            known = answered or Topic(name, bytes(16), False, {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            known = answered or TopicMetadata(name, bytes(16), False, {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         check(known.error_code, f"topic {name!r}")
         return known
 

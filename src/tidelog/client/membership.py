@@ -11,7 +11,7 @@ Rules:
   others get it. An answer that changed something is followed by a heartbeat at once.
 - Nothing fences a member but itself: one that was stopped for longer than its session believes that it owns what others
   have, until its next heartbeat. What it does meanwhile must be refused by whom it does it to.
-- `decide` functions are pure; `Member` has the cluster and the clock, and belongs to one thread.
+- `decide` functions are pure; `GroupMembership` has the cluster and the clock, and belongs to one thread.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def is_due(state: State, silent_s: float, *, subscribed: bool) -> bool:
 # The shell ------------------------------------------------------------------------------------------------------------
 
 
-class Member:
+class GroupMembership:
     def __init__(self, cluster: Cluster, group: str) -> None:
         self.group = group
         self.member_id = str(uuid4())

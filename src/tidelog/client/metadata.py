@@ -34,7 +34,7 @@ class Node(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionMetadata:
     index: int
     leader: int
     leader_epoch: int
@@ -44,11 +44,11 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicMetadata:
     name: str
     topic_id: bytes
     internal: bool
-    partitions: dict[int, Partition]
+    partitions: dict[int, PartitionMetadata]
     error_code: int = 0
 
     @property
@@ -71,7 +71,7 @@ class Metadata:
     cluster_id: str | None
     controller: int
     nodes: dict[int, Node]
-    topics: dict[str, Topic]
+    topics: dict[str, TopicMetadata]
 
 
 def read_metadata(response: MetadataResponse) -> Metadata:
@@ -79,14 +79,14 @@ def read_metadata(response: MetadataResponse) -> Metadata:
     topics = {}
     for given in response.topics:
         partitions = {
-            p.partition_index: Partition(
+            p.partition_index: PartitionMetadata(
                 p.partition_index, p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes), p.error_code
             )
             for p in given.partitions
         }
         name = given.name or ""
         ordered = dict(sorted(partitions.items()))
-        topics[name] = Topic(name, bytes(given.topic_id), given.is_internal, ordered, given.error_code)
+        topics[name] = TopicMetadata(name, bytes(given.topic_id), given.is_internal, ordered, given.error_code)
     return Metadata(response.cluster_id, response.controller_id, nodes, topics)
 
 

@@ -7,16 +7,15 @@ import ssl
 from collections.abc import Sequence
 
 from tidelog.client.address import Address
-from tidelog.client.transport import Buffer, Dial, Transport, left
+from tidelog.client.transport import Buffer, Dial, PlainTransport, Transport, left
 
 SEND_BYTES = 256 << 10  # small pieces are put together up to here: each send is a record of its own
 
 
-class TlsTransport:
+class TlsTransport(PlainTransport):
     """A TLS socket. Deadlines are monotonic; a missed one is a TimeoutError, the stream's end an EOFError."""
 
-    def __init__(self, connected: ssl.SSLSocket) -> None:
-        self._socket = connected
+    _socket: ssl.SSLSocket
 
     def send(self, chunks: Sequence[Buffer], deadline: float) -> None:
         together = bytearray()
@@ -35,22 +34,8 @@ class TlsTransport:
             self._socket.settimeout(left(deadline))
             self._socket.sendall(data)
 
-    def receive_into(self, view: memoryview, deadline: float) -> None:
-        while view:
-            self._socket.settimeout(left(deadline))
-            received = self._socket.recv_into(view)
-            if not received:
-                raise EOFError
-            view = view[received:]
-
     def pending(self) -> bool:
         return self._socket.pending() > 0
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def tls(context: ssl.SSLContext) -> Dial:

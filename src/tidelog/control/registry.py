@@ -19,7 +19,7 @@ from tidelog.errors import Disconnected, UsageError
 TIMEOUT_S = 10.0
 PAUSES_S = (0.1, 0.5, 2.0)  # between tries
 ANSWER_MAX = 8 << 20
-NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
+NOT_FOUND, CONFLICT = 404, 409
 DENIED = (401, 403)
 MAY_PASS = 500  # and above: the registry's own trouble
 MAGIC = b"\0"  # before the id, in every value that has a frame
@@ -32,12 +32,12 @@ class NoRedirect(HTTPRedirectHandler):
         return None
 
 
-class Registry(NamedTuple):
+class RegistryAddress(NamedTuple):
     url: str
     login_variable: str | None = None
 
 
-def registry_at(url: str, login_variable: str | None, *, named_by: str = "login_variable") -> Registry:
+def registry_at(url: str, login_variable: str | None, *, named_by: str = "login_variable") -> RegistryAddress:
     """Refuses an address with a login in it, and says nothing of that. A password may have any signs, so all before the
     last @ may be of it, wherever that stands, and a port that is no number may be one too.
     """
@@ -56,7 +56,7 @@ def registry_at(url: str, login_variable: str | None, *, named_by: str = "login_
         ) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url!r} is not an address of a registry; write it as http://HOST:PORT")
-    return Registry(url.rstrip("/"), login_variable)
+    return RegistryAddress(url.rstrip("/"), login_variable)
 
 
 def frame(number: int) -> bytes:
@@ -64,7 +64,7 @@ def frame(number: int) -> bytes:
     return MAGIC + number.to_bytes(4, "big")
 
 
-def register(registry: Registry, subject: str, format: str, text: str) -> int:
+def register(registry: RegistryAddress, subject: str, format: str, text: str) -> int:
     """The id of the schema under this subject, whether it is new or was there. `format` is AVRO, JSON or PROTOBUF."""
     body = {"schema": text} if format == "AVRO" else {"schema": text, "schemaType": format}
     try:
@@ -82,7 +82,7 @@ def register(registry: Registry, subject: str, format: str, text: str) -> int:
     return int(answer["id"])
 
 
-def ask(registry: Registry, path: str) -> dict[str, Any] | None:
+def ask(registry: RegistryAddress, path: str) -> dict[str, Any] | None:
     """None where there is no such thing."""
     try:
         return _sent(registry, path, None)
@@ -96,7 +96,7 @@ class _Refused(Exception):
         self.code, self.said = code, said
 
 
-def _sent(registry: Registry, path: str, body: bytes | None) -> dict[str, Any] | None:
+def _sent(registry: RegistryAddress, path: str, body: bytes | None) -> dict[str, Any] | None:
     heads = {"Accept": "application/json", **_login(registry)}
     heads |= {} if body is None else {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     request = Request(f"{registry.url}{path}", data=body, headers=heads)
@@ -131,7 +131,7 @@ def _reason(error: HTTPError) -> str:
         return f"status {error.code}"
 
 
-def _login(registry: Registry) -> dict[str, str]:
+def _login(registry: RegistryAddress) -> dict[str, str]:
     if registry.login_variable is None:
         return {}
     from base64 import b64encode

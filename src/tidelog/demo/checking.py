@@ -20,7 +20,7 @@ from tidelog.control.marks import Ends
 from tidelog.control.reading import read
 from tidelog.demo.shop import DELIVERIES, LATENESS_S, ORDERS
 from tidelog.errors import NotShown, UsageError
-from tidelog.views.declaration import Declaration, Key, row_to_json
+from tidelog.schema.declaration import Declaration, Key, row_to_json
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Place, Store
 
@@ -82,15 +82,15 @@ def stock(records: Iterable[DemoRecord]) -> list[Row]:
     return [{"product": product, "quantity": quantity} for product, quantity in found.items()]
 
 
-class Query(NamedTuple):
+class ShopQuery(NamedTuple):
     topics: tuple[str, ...]
     batch: Callable[[Iterable[DemoRecord]], list[Row]]
 
 
-QUERIES: Mapping[str, Query] = {
-    "revenue": Query((ORDERS,), revenue),
-    "minutes": Query((ORDERS,), minutes),
-    "stock": Query((ORDERS, DELIVERIES), stock),
+QUERIES: Mapping[str, ShopQuery] = {
+    "revenue": ShopQuery((ORDERS,), revenue),
+    "minutes": ShopQuery((ORDERS,), minutes),
+    "stock": ShopQuery((ORDERS, DELIVERIES), stock),
 }
 
 

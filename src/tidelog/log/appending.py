@@ -22,9 +22,9 @@ from tidelog.errors import OutsideTransaction, StaleProducerEpoch
 from tidelog.log.commit import Committer
 from tidelog.log.files import Buffer
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.pending import Pending, Release, let_go, take_back
-from tidelog.log.producers import Producer, expired, find_duplicate, follow
+from tidelog.log.producers import ProducerState, expired, find_duplicate, follow
 from tidelog.log.reading import Reading
 from tidelog.log.recovery import Recovered
 from tidelog.log.segment import Segment
@@ -80,7 +80,7 @@ class Appending:
         self._reading = reading
         self._tail = tail
         self.settings = settings
-        self.producers: dict[int, Producer] = found.producers
+        self.producers: dict[int, ProducerState] = found.producers
         self.transactions = found.transactions
         self.end_offset = found.extent.offset if found.extent is not None else found.facts.start_offset
         self.saved_offset = found.saved.offset  # of the newest snapshot
@@ -210,7 +210,7 @@ class Appending:
         if reading.segments:
             old = reading.segments[-1]
             assert old.index is not None
-            covered = old.index.covered(Boundary(old.end, offset), complete=True)
+            covered = old.index.covered(BatchStart(old.end, offset), complete=True)
             fold = Snapshot(offset, offset, HEADER_BLOCK, dict(self.producers), self.transactions.fold())
             self._plans.append(Plan(fold, old, old.index, len(old.index), covered))
         reading.segments = (*reading.segments, segment)
@@ -219,7 +219,7 @@ class Appending:
 
     def plan_at_end(self, segment: Segment) -> Plan:
         assert segment.index is not None
-        covered = segment.index.covered(Boundary(segment.end, self.end_offset))
+        covered = segment.index.covered(BatchStart(segment.end, self.end_offset))
         state = dict(self.producers), self.transactions.fold()
         fold = Snapshot(self.end_offset, segment.base_offset, segment.end, *state)
         return Plan(fold, segment, segment.index, len(segment.index), covered)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tidelog.errors import MalformedBatch
 from tidelog.log.epochs import History, epoch_at
 from tidelog.log.files import Files, read_fully
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.record.codec import peek, scan
 from tidelog.record.header import HEADER_SIZE, MAGIC, MAGIC_AT, BatchHeader
 
@@ -26,13 +26,13 @@ SEARCH_WINDOW = 1 << 20
 class Checked(NamedTuple):
     """Good batches up to `end`; `fault` says what is wrong there, None when that is where they were to end."""
 
-    end: Boundary
+    end: BatchStart
     fault: str | None
     headers: list[tuple[int, BatchHeader]]
 
 
 def check_batches(
-    files: Files, fd: int, start: Boundary, stop: int, epochs: History, *, keep_headers: bool = False
+    files: Files, fd: int, start: BatchStart, stop: int, epochs: History, *, keep_headers: bool = False
 ) -> Checked:
     """Checks the batches from a boundary to position `stop`, which is to be between two batches."""
     position, offset = start
@@ -44,7 +44,7 @@ def check_batches(
         for at, header in zip(found.positions, found.headers, strict=True):
             if header.base_offset != offset or header.leader_epoch != epoch_at(epochs, offset):
                 fault = f"batch says offset {header.base_offset}, epoch {header.leader_epoch}; offset {offset} is due"
-                return Checked(Boundary(position + at, offset), fault, headers)
+                return Checked(BatchStart(position + at, offset), fault, headers)
             if keep_headers:
                 headers.append((position + at, header))
             offset = header.next_offset
@@ -54,8 +54,8 @@ def check_batches(
         elif (larger := size_of(data)) is not None and window < larger <= stop - position:
             window = larger
         else:
-            return Checked(Boundary(position, offset), found.error, headers)
-    return Checked(Boundary(position, offset), None, headers)
+            return Checked(BatchStart(position, offset), found.error, headers)
+    return Checked(BatchStart(position, offset), None, headers)
 
 
 def size_of(data: bytes) -> int | None:
@@ -66,7 +66,7 @@ def size_of(data: bytes) -> int | None:
         return None
 
 
-def find_next(files: Files, fd: int, start: Boundary, stop: Boundary, epochs: History) -> Boundary:
+def find_next(files: Files, fd: int, start: BatchStart, stop: BatchStart, epochs: History) -> BatchStart:
     """Where good batches begin again after the bad one at `start`; at the latest at `stop`, which is known for one."""
     for window in range(start.position + 1, stop.position, SEARCH_WINDOW):
         data = read_fully(files, fd, min(SEARCH_WINDOW + HEADER_SIZE, stop.position - window), window)
@@ -76,7 +76,7 @@ def find_next(files: Files, fd: int, start: Boundary, stop: Boundary, epochs: Hi
             offset = _offset_of(data, at)
             if offset is None or not start.offset < offset < stop.offset:
                 continue
-            candidate = Boundary(window + at, offset)
+            candidate = BatchStart(window + at, offset)
             if check_batches(files, fd, candidate, stop.position, epochs).end == stop:
                 return candidate
     return stop

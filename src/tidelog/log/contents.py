@@ -14,7 +14,7 @@ from tidelog.log.facts import FACTS_NAME
 from tidelog.log.files import TEMPORARY, Entry, Files, read_fully
 from tidelog.log.header_block import HEADER_BLOCK, unpack_slots
 from tidelog.log.identity import IDENTITY_NAME
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, Name, Segment, Step, newest
 from tidelog.log.snapshot import SUFFIX as SNAPSHOT_SUFFIX
@@ -62,9 +62,9 @@ def _records(files: Files, folder: str, entries: list[Entry]) -> int:
         return 0
     last = Segment(files, OpenFiles(files, 1), folder, chosen[-1], sizes[chosen[-1]])
     slot = unpack_slots(read_fully(files, last.file().fd, HEADER_BLOCK, 0))
-    start = Boundary(HEADER_BLOCK, last.base_offset)
+    start = BatchStart(HEADER_BLOCK, last.base_offset)
     if slot is not None and slot.synced_position <= last.end:
-        start = Boundary(slot.synced_position, slot.synced_offset)
+        start = BatchStart(slot.synced_position, slot.synced_offset)
     end = start.offset
     for step in last.walk(start, last.end):
         if isinstance(step, Step):

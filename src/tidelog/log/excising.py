@@ -31,7 +31,7 @@ from tidelog.log.compaction.rewrite import Rewrite, Rewritten, publish, remove_o
 from tidelog.log.compaction.window import BadBatch, read_window
 from tidelog.log.files import remove_files
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.reading import Reading
 from tidelog.log.recovery import CUT_SUFFIX
 from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, Name, Segment
@@ -215,7 +215,7 @@ def write_without(
     name = Name(segment.base_offset, end, generation)
     rewrite = Rewrite(segment.files, committer.open_files, [segment], name, wanted.interval, wanted.now_ms)
     removed = 0
-    place = Boundary(HEADER_BLOCK, segment.base_offset)
+    place = BatchStart(HEADER_BLOCK, segment.base_offset)
     try:
         while place.position < segment.end:
             window = read_window(segment, place, reading.facts.epochs)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from tidelog.errors import HoleError
 from tidelog.log.facts import Hole
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 
 
 class Holes:
@@ -59,11 +59,11 @@ class Holes:
                 return min(stop, hole.position)
         return stop
 
-    def behind(self, segment: int, boundary: Boundary, offset: int) -> Boundary:
+    def behind(self, segment: int, boundary: BatchStart, offset: int) -> BatchStart:
         """A boundary nearer to the offset than the given one, if the end of a hole is."""
         for hole in self.known:
             if hole.segment == segment and boundary.offset < hole.end_offset <= offset:
-                boundary = Boundary(hole.end_position, hole.end_offset)
+                boundary = BatchStart(hole.end_position, hole.end_offset)
         return boundary
 
     def error(self, hole: Hole) -> HoleError:

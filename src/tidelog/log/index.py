@@ -63,7 +63,7 @@ class Covered(NamedTuple):
     complete: bool = False
 
 
-class Boundary(NamedTuple):
+class BatchStart(NamedTuple):
     """A place between two batches: the next one begins at `position` with `offset`. Ordered by position."""
 
     position: int
@@ -97,27 +97,27 @@ class Index:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = offset
 
-    def before_offset(self, offset: int) -> Boundary:
+    def before_offset(self, offset: int) -> BatchStart:
         """Where to begin walking to find the batch with this offset."""
         return self._at(bisect_right(self.offsets, offset - self.base_offset) - 1)
 
-    def before_time(self, time: int) -> Boundary:
+    def before_time(self, time: int) -> BatchStart:
         """Where to begin walking to find the first batch with a record at or after `time`."""
         return self._at(bisect_left(self.times, time, 0, len(self.offsets)) - 1)
 
-    def before_position(self, position: int) -> Boundary:
+    def before_position(self, position: int) -> BatchStart:
         """The last known boundary at or before a position."""
         return self._at(bisect_right(self.positions, position, 0, len(self.offsets)) - 1)
 
-    def after_position(self, position: int) -> Boundary | None:
+    def after_position(self, position: int) -> BatchStart | None:
         """The next known boundary after a position."""
         at = bisect_right(self.positions, position, 0, len(self.offsets))
         return self._at(at) if at < len(self.offsets) else None
 
-    def _at(self, at: int) -> Boundary:
+    def _at(self, at: int) -> BatchStart:
         if at < 0:
-            return Boundary(HEADER_BLOCK, self.base_offset)
-        return Boundary(self.positions[at], self.base_offset + self.offsets[at])
+            return BatchStart(HEADER_BLOCK, self.base_offset)
+        return BatchStart(self.positions[at], self.base_offset + self.offsets[at])
 
     def cut(self, position: int, max_timestamp: int, max_timestamp_offset: int) -> None:
         """Takes back the batches at and after a position."""
@@ -125,7 +125,7 @@ class Index:
         del self.offsets[at:], self.positions[at:], self.times[at:]
         self.max_timestamp, self.max_timestamp_offset = max_timestamp, max_timestamp_offset
 
-    def covered(self, end: Boundary, *, complete: bool = False) -> Covered:
+    def covered(self, end: BatchStart, *, complete: bool = False) -> Covered:
         """What a block says when the index goes up to there."""
         return Covered(end.offset, end.position, self.max_timestamp, self.max_timestamp_offset, complete)
 

@@ -10,7 +10,7 @@ from tidelog.log.epochs import History
 from tidelog.log.facts import Hole
 from tidelog.log.files import read_file, write_fully
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import HEAD_SIZE, Boundary, Covered, Index, block, head, load
+from tidelog.log.index import HEAD_SIZE, BatchStart, Covered, Index, block, head, load
 from tidelog.log.segment import BadHeader, Segment, Step
 from tidelog.record.header import BatchHeader
 
@@ -40,7 +40,7 @@ def save_index(segment: Segment, index: Index, entries: int, covered: Covered) -
         files.close(fd)
 
 
-def load_index_up_to(segment: Segment, stop: Boundary) -> tuple[Index, Boundary, bool]:
+def load_index_up_to(segment: Segment, stop: BatchStart) -> tuple[Index, BatchStart, bool]:
     """What is good of the file, how far it goes, and whether that is all of a complete segment.
 
     A file that goes beyond `stop` is of no use: the segment is shorter than it was.
@@ -49,18 +49,18 @@ def load_index_up_to(segment: Segment, stop: Boundary) -> tuple[Index, Boundary,
     index, covered, size = load(data or b"", segment.base_offset, segment.index_path)
     if covered is None or covered.end_position > stop.position or covered.end_offset > stop.offset:
         segment.index_file_size = segment.index_entries_saved = 0
-        return Index(segment.base_offset), Boundary(HEADER_BLOCK, segment.base_offset), False
+        return Index(segment.base_offset), BatchStart(HEADER_BLOCK, segment.base_offset), False
     segment.index_file_size = size
     segment.index_entries_saved = len(index)
-    end = Boundary(covered.end_position, covered.end_offset)
+    end = BatchStart(covered.end_position, covered.end_offset)
     return index, end, covered.complete and end == stop
 
 
 def walk_over(
     segment: Segment,
     index: Index,
-    start: Boundary,
-    stop: Boundary,
+    start: BatchStart,
+    stop: BatchStart,
     epochs: History,
     each: Callable[[int, BatchHeader], None],
 ) -> list[Hole]:
@@ -78,7 +78,7 @@ def walk_over(
                 break
             if held is not None:
                 each(*held)
-                start = Boundary(step.position, step.header.base_offset)
+                start = BatchStart(step.position, step.header.base_offset)
             held = step
         if held is not None and not bad and held.header.next_offset == stop.offset:
             each(*held)
@@ -90,12 +90,12 @@ def walk_over(
         if start != stop:
             hole = find_hole(segment, index, start, checked.fault, stop, epochs)
             holes.append(hole)
-            start = Boundary(hole.end_position, hole.end_offset)
+            start = BatchStart(hole.end_position, hole.end_offset)
     return holes
 
 
 def find_hole(
-    segment: Segment, index: Index | None, start: Boundary, fault: str | None, stop: Boundary, epochs: History
+    segment: Segment, index: Index | None, start: BatchStart, fault: str | None, stop: BatchStart, epochs: History
 ) -> Hole:
     """How far the bad bytes go that begin at `start`: to good batches that lead to an index entry or to `stop`.
 
@@ -110,7 +110,7 @@ def find_hole(
     return Hole(start.offset, end.offset, segment.base_offset, start.position, end.position, False, reason)
 
 
-def rebuild_index(segment: Segment, stop: Boundary, epochs: History, interval: int) -> tuple[Index, list[Hole]]:
+def rebuild_index(segment: Segment, stop: BatchStart, epochs: History, interval: int) -> tuple[Index, list[Hole]]:
     """The index of a complete segment, from what is good of its file and from its headers; the file is mended."""
     index, start, complete = load_index_up_to(segment, stop)
     if complete:

@@ -20,7 +20,7 @@ from tidelog.log.clean_mark import CleanMark
 from tidelog.log.commit import Committer, storage_error
 from tidelog.log.ends import End
 from tidelog.log.files import Files
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.missing import MissingRecords
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.recovery import Recovered, recover
@@ -73,6 +73,6 @@ class Loading:
 
     def _recover(self, folder: str, files: Files, open_files: OpenFiles, settings: LogSettings) -> Recovered:
         mark = self.mark
-        boundary = Boundary(mark.position, mark.end_offset) if mark is not None else None
+        boundary = BatchStart(mark.position, mark.end_offset) if mark is not None else None
         end = End.of(mark) if mark is not None else self.end
         return recover(folder, files, open_files, settings, boundary, end)

@@ -43,10 +43,10 @@ from tidelog.log.identity import Identity
 from tidelog.log.loading import Loading
 from tidelog.log.old_records import OldRecords
 from tidelog.log.pending import Done, Release
-from tidelog.log.producers import Producer, find_duplicate
+from tidelog.log.producers import ProducerState, find_duplicate
 from tidelog.log.reading import Reading
 from tidelog.log.record_times import TIMES_BYTES_MAX
-from tidelog.log.recovery import NOTHING_DONE, Recovered, Report
+from tidelog.log.recovery import NOTHING_DONE, Recovered, RecoveryReport
 from tidelog.log.retention import SegmentFacts
 from tidelog.log.scrub import Scrub, Scrubbed
 from tidelog.log.settings import LogSettings
@@ -113,7 +113,7 @@ class Log:
         self.on_visible: Callable[[], None] | None = None  # called when the high watermark has moved
         self.on_trouble: Callable[[str], None] | None = None  # called with a line for the broker's log
         self.on_lost: Callable[[StorageError], None] | None = None  # called when files of it are found to be gone
-        self.on_recovered: Callable[[Report], None] | None = None  # called once, when it is loaded
+        self.on_recovered: Callable[[RecoveryReport], None] | None = None  # called once, when it is loaded
         self.on_deleted: Callable[[int], None] | None = None  # called when retention has deleted as many segments
         self.loaded = False
         self._files = files
@@ -219,7 +219,7 @@ class Log:
         return self._appending.end_offset if self.loaded else self.high_watermark
 
     @property
-    def producers(self) -> Mapping[int, Producer]:
+    def producers(self) -> Mapping[int, ProducerState]:
         return self._appending.producers if self.loaded else {}
 
     def append(self, batch: Buffer, header: BatchHeader, now_ms: int, release: Release | None = None) -> Appended:

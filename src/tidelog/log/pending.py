@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.errors import StorageError
-from tidelog.log.producers import Producer
+from tidelog.log.producers import ProducerState
 from tidelog.log.segment import Segment
 
 Done = Callable[[StorageError | None], None]
@@ -21,7 +21,7 @@ class Pending(NamedTuple):
     next_offset: int
     release: Release | None
     producer_id: int
-    producer: Producer | None
+    producer: ProducerState | None
     segment: Segment
     position: int
     max_timestamp: int
@@ -36,7 +36,7 @@ def let_go(pending: deque[Pending], high_watermark: int) -> None:
             release()
 
 
-def take_back(pending: deque[Pending], producers: dict[int, Producer], end_offset: int) -> None:
+def take_back(pending: deque[Pending], producers: dict[int, ProducerState], end_offset: int) -> None:
     """Undoes every append above an offset, the last one first."""
     while pending and pending[-1].next_offset > end_offset:
         taken = pending.pop()

@@ -43,7 +43,7 @@ class RecentBatch(NamedTuple):
     append_time: int  # -1 when the record's own time counts
 
 
-class Producer(NamedTuple):
+class ProducerState(NamedTuple):
     epoch: int
     last_timestamp: int
     batches: tuple[RecentBatch, ...]
@@ -54,7 +54,7 @@ class Producer(NamedTuple):
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
-def find_duplicate(producer: Producer | None, header: BatchHeader) -> RecentBatch | None:
+def find_duplicate(producer: ProducerState | None, header: BatchHeader) -> RecentBatch | None:
     """The batch that this one repeats, None when it is new and in order; raises when it is neither."""
     if producer is None or header.is_control:
         return None
@@ -80,13 +80,13 @@ def find_duplicate(producer: Producer | None, header: BatchHeader) -> RecentBatc
 
 
 def follow(
-    producer: Producer | None,
+    producer: ProducerState | None,
     header: BatchHeader,
     last_offset: int,
     timestamp: int,
     append_time: int = -1,
     marked_by: int = NO_COORDINATOR,
-) -> Producer:
+) -> ProducerState:
     """The producer after this batch, which was found to be new; `timestamp` is when it was written or says it was,
     `marked_by` the coordinator's epoch of a marker.
     """
@@ -94,22 +94,22 @@ def follow(
     known = producer.batches if producer is not None and producer.epoch == epoch else ()
     coordinator = producer.coordinator_epoch if producer is not None and marked_by == NO_COORDINATOR else marked_by
     if header.is_control:
-        return Producer(epoch, timestamp, known, coordinator)
+        return ProducerState(epoch, timestamp, known, coordinator)
     first = header.base_sequence
     batch = RecentBatch(first, advance(first, header.last_offset_delta), last_offset, append_time)
-    return Producer(epoch, timestamp, (*known[1 - REMEMBERED :], batch), coordinator)
+    return ProducerState(epoch, timestamp, (*known[1 - REMEMBERED :], batch), coordinator)
 
 
 def advance(sequence: int, by: int) -> int:
     return (sequence + by) & MAX_SEQUENCE
 
 
-def expired(producers: Mapping[int, Producer], before: int) -> list[int]:
+def expired(producers: Mapping[int, ProducerState], before: int) -> list[int]:
     """The ids of those that have not written since `before`."""
     return [producer_id for producer_id, producer in producers.items() if producer.last_timestamp < before]
 
 
-def pack(producers: Mapping[int, Producer]) -> bytes:
+def pack(producers: Mapping[int, ProducerState]) -> bytes:
     parts = []
     for producer_id, producer in producers.items():
         epoch, timestamp, batches, coordinator = producer
@@ -118,7 +118,7 @@ def pack(producers: Mapping[int, Producer]) -> bytes:
     return b"".join(parts)
 
 
-def unpack(data: bytes, *, coordinated: bool = True) -> dict[int, Producer]:
+def unpack(data: bytes, *, coordinated: bool = True) -> dict[int, ProducerState]:
     """`coordinated`: with the epochs of coordinators."""
     layout = _PRODUCER if coordinated else _UNCOORDINATED
     producers = {}
@@ -129,7 +129,7 @@ def unpack(data: bytes, *, coordinated: bool = True) -> dict[int, Producer]:
             start = position + layout.size
             position = start + count * _BATCH.size
             batches = tuple(RecentBatch(*_BATCH.unpack_from(data, at)) for at in range(start, position, _BATCH.size))
-            producers[producer_id] = Producer(epoch, timestamp, batches, *coordinator)
+            producers[producer_id] = ProducerState(epoch, timestamp, batches, *coordinator)
     except struct.error as error:
         raise StorageError(f"snapshot of producers ends in the middle, at byte {position}") from error
     return producers

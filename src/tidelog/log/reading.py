@@ -24,7 +24,7 @@ from tidelog.log.facts import NO_FACTS, Hole
 from tidelog.log.files import Buffer, read_fully
 from tidelog.log.header_block import HEADER_BLOCK
 from tidelog.log.holes import Holes
-from tidelog.log.index import NO_TIMESTAMP, Boundary, Index
+from tidelog.log.index import NO_TIMESTAMP, BatchStart, Index
 from tidelog.log.index_cache import IndexCache
 from tidelog.log.index_file import find_hole, rebuild_index
 from tidelog.log.record_times import TIMES_BYTES_MAX, TimeSearch
@@ -90,7 +90,7 @@ class Reading:
             if not wait:
                 raise Cold
             file = segment.file()
-        start = Boundary(place.position, place.base_offset)
+        start = BatchStart(place.position, place.base_offset)
         return Slice(self, asked, self.facts.epochs, segment, file, start, end)
 
     def find_slice(self, asked: Asked) -> Slice | None:
@@ -105,19 +105,19 @@ class Reading:
             raise OffsetOutOfRange(f"offset {offset} was deleted; the first is {start}", start, self._high_watermark())
         return segments[at]
 
-    def end_of(self, segment: Segment) -> Boundary:
+    def end_of(self, segment: Segment) -> BatchStart:
         """Where the visible part of a segment ends."""
         if segment.end_offset is not None:
-            return Boundary(segment.end, segment.end_offset)
+            return BatchStart(segment.end, segment.end_offset)
         visible = self.visible
         assert visible is not None
         if segment is visible.segment:
-            return Boundary(visible.position, visible.offset)
+            return BatchStart(visible.position, visible.offset)
         segments = self.segments
         following = bisect_right(segments, segment.base_offset, key=_base_offset)
         if segment.base_offset > visible.segment.base_offset or following == len(segments):
-            return Boundary(HEADER_BLOCK, segment.base_offset)
-        return Boundary(segment.end, segments[following].base_offset)
+            return BatchStart(HEADER_BLOCK, segment.base_offset)
+        return BatchStart(segment.end, segments[following].base_offset)
 
     def offset_behind(self, segment: Segment, position: int) -> int:
         """An offset that no batch before a position has: the lowest that is known without looking at the disk."""
@@ -167,7 +167,7 @@ class Reading:
     def batches_in(self, hole: Hole) -> int | None:
         """How many batches a hole has taken; None when what is left of their headers does not say. Waits."""
         segment = next((one for one in self.segments if one.base_offset == hole.segment), None)
-        start = Boundary(hole.position, hole.base_offset)
+        start = BatchStart(hole.position, hole.base_offset)
         steps = list(segment.walk(start, hole.end_position)) if segment is not None else []  # it may be deleted since
         headers = [step.header for step in steps if isinstance(step, Step)]
         whole = headers and len(headers) == len(steps) and headers[-1].next_offset == hole.end_offset
@@ -223,7 +223,7 @@ class Reading:
 
     # Holes ------------------------------------------------------------------------------------------------------------
 
-    def found_bad(self, segment: Segment, start: Boundary, fault: str | None) -> HoleError:
+    def found_bad(self, segment: Segment, start: BatchStart, fault: str | None) -> HoleError:
         """A bad batch begins there. The error is for whoever asked for it."""
         return self.holes.error(self._note_bad(segment, start, fault))
 
@@ -248,13 +248,13 @@ class Reading:
             self.holes.forget({segment.base_offset for segment in old})
         return True
 
-    def _note_bad(self, segment: Segment, start: Boundary, fault: str | None) -> Hole:
+    def _note_bad(self, segment: Segment, start: BatchStart, fault: str | None) -> Hole:
         """Finds out how far it goes, and has it remembered."""
         hole = find_hole(segment, segment.index, start, fault, self.end_of(segment), self.facts.epochs)
         self.note_hole(segment, hole)
         return hole
 
-    def _find_bad(self, segment: Segment, start: Boundary) -> Hole:
+    def _find_bad(self, segment: Segment, start: BatchStart) -> Hole:
         """A walk from there came to no good end; checksums say which batch is at fault."""
         stop = self.end_of(segment)
         checked = check_batches(segment.files, segment.file().fd, start, stop.position, self.facts.epochs)
@@ -277,7 +277,7 @@ class Reading:
                     try:
                         found = search.find(header, read)
                     except (CorruptBatch, TruncatedBatch) as error:
-                        raise self.found_bad(segment, Boundary(position, header.base_offset), str(error)) from error
+                        raise self.found_bad(segment, BatchStart(position, header.base_offset), str(error)) from error
                     if found is not None:
                         return found
         return None
@@ -330,20 +330,20 @@ class Reading:
         behind = (header.latest for _, header in self._headers(visible.segment, start))
         return max(index.times[at], max(behind, default=NO_TIMESTAMP))
 
-    def _headers(self, segment: Segment, start: Boundary) -> Iterator[Step]:
+    def _headers(self, segment: Segment, start: BatchStart) -> Iterator[Step]:
         """The visible headers from a boundary on, passing what may be passed."""
         stop = self.end_of(segment)
         while start.position < stop.position:
             for step in segment.walk(start, stop.position):
                 if isinstance(step, BadHeader):
                     break
-                start = Boundary(step.position, step.header.base_offset)
+                start = BatchStart(step.position, step.header.base_offset)
                 yield step
             else:
                 return
             hole = self._find_bad(segment, start)
             self.holes.passed(hole.base_offset)
-            start = Boundary(hole.end_position, hole.end_offset)
+            start = BatchStart(hole.end_position, hole.end_offset)
 
     def _high_watermark(self) -> int:
         return self.visible.offset if self.visible is not None else 0

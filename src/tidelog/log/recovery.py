@@ -34,16 +34,16 @@ from tidelog.log.epochs import Epoch, raised
 from tidelog.log.facts import NO_FACTS, Facts, Hole
 from tidelog.log.files import TEMPORARY, Files, OpenFile, read_fully, remove_files, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, unpack_block, unpack_slots
-from tidelog.log.index import Boundary, Index
+from tidelog.log.index import BatchStart, Index
 from tidelog.log.index_file import load_index_up_to, walk_over
 from tidelog.log.missing import NOTHING, ForeignSegment, check_beginning, check_end
 from tidelog.log.names import partition_name
 from tidelog.log.open_files import OpenFiles
-from tidelog.log.producers import Producer, follow
+from tidelog.log.producers import ProducerState, follow
 from tidelog.log.segment import CLEANED_SUFFIX, DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, Name, Segment, Step, newest
 from tidelog.log.settings import LogSettings
 from tidelog.log.tail import FIRST_SLOT, Extent
-from tidelog.log.transactions import NO_TRANSACTIONS, Transactions
+from tidelog.log.transactions import NO_TRANSACTIONS, PartitionTransactions
 from tidelog.record.control import NO_MARKER, Marker, read_marker
 from tidelog.record.header import TRANSACTION_BITS, BatchHeader
 
@@ -53,7 +53,7 @@ COPY_WINDOW = 1 << 20
 CUTS_KEPT = 8
 
 
-class Report(NamedTuple):
+class RecoveryReport(NamedTuple):
     """What recovery did beyond reading; all zeros and empty when there was nothing to do."""
 
     scanned_bytes: int = 0
@@ -79,7 +79,7 @@ class Report(NamedTuple):
         return told
 
 
-NOTHING_DONE = Report()
+NOTHING_DONE = RecoveryReport()
 
 
 class Recovered(NamedTuple):
@@ -87,18 +87,18 @@ class Recovered(NamedTuple):
 
     segments: tuple[Segment, ...]
     extent: Extent | None
-    producers: dict[int, Producer]
-    transactions: Transactions
+    producers: dict[int, ProducerState]
+    transactions: PartitionTransactions
     facts: Facts
     slot_sequence: int
-    saved: Boundary  # of the newest snapshot, or where one would have begun
+    saved: BatchStart  # of the newest snapshot, or where one would have begun
     recorded: bool
     names: Sequence[str]  # of the files in the folder
-    report: Report
+    report: RecoveryReport
 
 
 NOWHERE = 1 << 62
-ANYWHERE = Boundary(NOWHERE, NOWHERE)
+ANYWHERE = BatchStart(NOWHERE, NOWHERE)
 
 
 def recover(
@@ -106,7 +106,7 @@ def recover(
     files: Files,
     open_files: OpenFiles,
     settings: LogSettings,
-    clean: Boundary | None = None,
+    clean: BatchStart | None = None,
     known: End | None = None,
 ) -> Recovered:
     """`clean` is where a clean stop left the last segment; `known` is what the partition must have at least."""
@@ -120,8 +120,10 @@ def recover(
 
 def nothing_found(facts: Facts) -> Recovered:
     """A partition without a segment."""
-    saved = Boundary(HEADER_BLOCK, -1)
-    return Recovered((), None, {}, Transactions(NO_TRANSACTIONS), facts, FIRST_SLOT, saved, True, (), NOTHING_DONE)
+    saved = BatchStart(HEADER_BLOCK, -1)
+    return Recovered(
+        (), None, {}, PartitionTransactions(NO_TRANSACTIONS), facts, FIRST_SLOT, saved, True, (), NOTHING_DONE
+    )
 
 
 class Recovery:
@@ -135,12 +137,12 @@ class Recovery:
         self._names: list[str] = []
         self._mended: list[str] = []
         self._holes: list[Hole] = []
-        self._producers: dict[int, Producer] = {}
-        self._transactions = Transactions(NO_TRANSACTIONS)
+        self._producers: dict[int, ProducerState] = {}
+        self._transactions = PartitionTransactions(NO_TRANSACTIONS)
         self._now_ms = time.time_ns() // 1_000_000
         self._folded = 0  # batches below this offset are in the producers already
 
-    def run(self, clean: Boundary | None, known: End | None) -> Recovered:
+    def run(self, clean: BatchStart | None, known: End | None) -> Recovered:
         segments = self._list()
         self._check_owners(segments, known)
         first = segments[0].base_offset if segments else NOTHING
@@ -164,10 +166,10 @@ class Recovery:
         report = report._replace(holes=tuple(self._holes), mended=tuple(self._mended), raised_epoch=raised_epoch)
         sequence = slot.sequence + 1 if slot is not None else FIRST_SLOT
         extent = Extent(last, end.position, end.offset)
-        saved = Boundary(HEADER_BLOCK, -1)
+        saved = BatchStart(HEADER_BLOCK, -1)
         if kept is not None:
-            saved = Boundary(kept.position if kept.segment == last.base_offset else HEADER_BLOCK, kept.offset)
-        transactions = Transactions(self._transactions.fold())
+            saved = BatchStart(kept.position if kept.segment == last.base_offset else HEADER_BLOCK, kept.offset)
+        transactions = PartitionTransactions(self._transactions.fold())
         transactions.prune(facts.start_offset)
         recorded = slot is not None and slot[1:] == (end.offset, end.position)
         state = self._producers, transactions, facts, sequence, saved, recorded, self._names
@@ -228,7 +230,7 @@ class Recovery:
         facts = Facts(segments[0].base_offset if segments else 0, not self._settings.durable)
         epochs = [facts.epochs[0]]
         for segment in segments:
-            for step in segment.walk(Boundary(HEADER_BLOCK, segment.base_offset), segment.end):
+            for step in segment.walk(BatchStart(HEADER_BLOCK, segment.base_offset), segment.end):
                 if isinstance(step, Step) and step.header.leader_epoch > epochs[-1].epoch:
                     epochs.append(Epoch(step.header.leader_epoch, step.header.base_offset))
         facts = facts._replace(epochs=tuple(epochs))
@@ -267,11 +269,11 @@ class Recovery:
         """Brings the producers from the snapshot to the beginning of the last segment."""
         if kept is not None:
             self._producers = dict(kept.producers)
-            self._transactions = Transactions(kept.transactions)
+            self._transactions = PartitionTransactions(kept.transactions)
             self._folded = kept.offset
         for segment, following in pairwise(segments):
             start = _fold_start(segment, kept)
-            stop = Boundary(segment.end, following.base_offset)
+            stop = BatchStart(segment.end, following.base_offset)
             if self._folded < stop.offset:
                 fold = partial(self._fold, segment)
                 self._holes += walk_over(segment, Index(segment.base_offset), start, stop, facts.epochs, fold)
@@ -280,8 +282,8 @@ class Recovery:
         self,
         last: Segment,
         index: Index,
-        indexed: Boundary,
-        floor: Boundary,
+        indexed: BatchStart,
+        floor: BatchStart,
         kept: snapshot.Snapshot | None,
         facts: Facts,
     ) -> None:
@@ -320,7 +322,7 @@ class Recovery:
             return NO_MARKER
         return read_marker(read_fully(self._files, segment.file().fd, header.size, position))
 
-    def _check_rest(self, last: Segment, floor: Boundary, facts: Facts) -> tuple[Boundary, Report]:
+    def _check_rest(self, last: Segment, floor: BatchStart, facts: Facts) -> tuple[BatchStart, RecoveryReport]:
         """Above the floor: what is good stays and is synced, the rest is cut."""
         file = last.file()
         size = last.end
@@ -332,7 +334,7 @@ class Recovery:
         for position, header in checked.headers:
             last.note(header.base_offset, header.size, header.latest, self._settings.index_interval_bytes)
             self._fold(last, position, header)
-        report = Report(scanned_bytes=size - floor.position)
+        report = RecoveryReport(scanned_bytes=size - floor.position)
         if checked.fault is not None:
             name = f"{end.offset:020d}{CUT_SUFFIX}"
             self._save_cut(file, end.position, size, name)
@@ -376,24 +378,24 @@ class Recovery:
 
 
 def _floors(
-    last: Segment, slot: Slot | None, kept: snapshot.Snapshot | None, clean: Boundary | None, indexed: Boundary
-) -> list[Boundary]:
+    last: Segment, slot: Slot | None, kept: snapshot.Snapshot | None, clean: BatchStart | None, indexed: BatchStart
+) -> list[BatchStart]:
     """Everything that says how much of the last segment was synced."""
-    floors = [Boundary(HEADER_BLOCK, last.base_offset), indexed]
+    floors = [BatchStart(HEADER_BLOCK, last.base_offset), indexed]
     if slot is not None:
-        floors.append(Boundary(slot.synced_position, slot.synced_offset))
+        floors.append(BatchStart(slot.synced_position, slot.synced_offset))
     if kept is not None and kept.segment == last.base_offset:
-        floors.append(Boundary(kept.position, kept.offset))
+        floors.append(BatchStart(kept.position, kept.offset))
     if clean is not None:
         floors.append(clean)
     return floors
 
 
-def _fold_start(segment: Segment, kept: snapshot.Snapshot | None) -> Boundary:
+def _fold_start(segment: Segment, kept: snapshot.Snapshot | None) -> BatchStart:
     """Where the headers of a segment begin that a snapshot does not have in it, or before that.
 
     Positions of a snapshot are of the segment as it was first written.
     """
     if kept is not None and kept.segment == segment.base_offset and not segment.generation:
-        return Boundary(kept.position, kept.offset)
-    return Boundary(HEADER_BLOCK, segment.base_offset)
+        return BatchStart(kept.position, kept.offset)
+    return BatchStart(HEADER_BLOCK, segment.base_offset)

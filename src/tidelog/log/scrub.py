@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tidelog.log.checking import check_batches
 from tidelog.log.facts import Hole
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.index_file import find_hole
 from tidelog.log.reading import Reading
 from tidelog.log.segment import Segment
@@ -33,7 +33,7 @@ class Scrub:
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
         self._segment: Segment | None = None
-        self._at = Boundary(0, 0)
+        self._at = BatchStart(0, 0)
 
     def run(self, max_bytes: int) -> Scrubbed:
         """Checks about `max_bytes`; what is bad is told to the partition, and comes back."""
@@ -59,7 +59,7 @@ class Scrub:
         before = segment.base_offset if segment is not None else -1
         later = [other for other in segments if other.base_offset > before]
         for following in later:
-            start = Boundary(HEADER_BLOCK, following.base_offset)
+            start = BatchStart(HEADER_BLOCK, following.base_offset)
             if self._reading.visible is not None and self._reading.end_of(following).offset > start.offset:
                 self._segment, self._at = following, start
                 return True
@@ -83,5 +83,5 @@ class Scrub:
             return None
         hole = find_hole(segment, index, checked.end, checked.fault, end, epochs)
         self._reading.note_hole(segment, hole)
-        self._at = Boundary(hole.end_position, hole.end_offset)
+        self._at = BatchStart(hole.end_position, hole.end_offset)
         return None if self._reading.holes.may_be_passed(hole.base_offset) else hole

@@ -23,7 +23,7 @@ from tidelog.errors import MalformedBatch
 from tidelog.log.checked_ranges import CheckedRanges
 from tidelog.log.files import Files, OpenFile, read_fully, remove_files
 from tidelog.log.header_block import HEADER_BLOCK, unpack_block
-from tidelog.log.index import Boundary, Index
+from tidelog.log.index import BatchStart, Index
 from tidelog.log.open_files import OpenFiles
 from tidelog.record.codec import peek
 from tidelog.record.header import HEADER_SIZE, BatchHeader
@@ -241,7 +241,7 @@ class Segment:
         following = positions[at + 1] if at + 1 < len(positions) else self.end
         return BatchPosition(start, following - start, offsets[at])
 
-    def find(self, start: Boundary, offset: int, limit: int) -> BatchPosition | BadHeader | None:
+    def find(self, start: BatchStart, offset: int, limit: int) -> BatchPosition | BadHeader | None:
         """The batch with this offset, walking from a boundary before it, and not beyond position `limit`."""
         for step in self.walk(start, limit):
             if isinstance(step, BadHeader):
@@ -250,7 +250,7 @@ class Segment:
                 return BatchPosition(step.position, step.header.size, step.header.base_offset)
         return None
 
-    def walk(self, start: Boundary, limit: int) -> Iterator[Step | BadHeader]:
+    def walk(self, start: BatchStart, limit: int) -> Iterator[Step | BadHeader]:
         """The headers from a boundary to another, up to the first bad one; only that offsets are dense is checked.
 
         So what comes may still be bad, and when an offset does not follow, the batch before may be the one at fault.

@@ -13,7 +13,7 @@ from tidelog.errors import HoleError
 from tidelog.log.checking import check_batches
 from tidelog.log.epochs import History
 from tidelog.log.files import Files, OpenFile, read_fully
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.segment import Segment
 
 
@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 class Reader(Protocol):
     def find_slice(self, asked: Asked) -> Slice | None: ...
-    def found_bad(self, segment: Segment, start: Boundary, fault: str) -> HoleError: ...
+    def found_bad(self, segment: Segment, start: BatchStart, fault: str) -> HoleError: ...
     def offset_behind(self, segment: Segment, position: int) -> int: ...
 
 
@@ -47,7 +47,7 @@ class Slice:
         epochs: History,
         segment: Segment,
         file: OpenFile,
-        start: Boundary,
+        start: BatchStart,
         stop: int,
     ) -> None:
         self._reader = reader
@@ -85,7 +85,7 @@ class Slice:
     def warm(self) -> None:
         """Reads and checks. A bad batch ends the slice before it; HoleError when the offset asked for is in it."""
         while True:
-            start = Boundary(self.position, self.base_offset)
+            start = BatchStart(self.position, self.base_offset)
             stop = self.position + self.size
             checked = check_batches(self._files, self._held().fd, start, stop, self._epochs)
             self._segment.checked.add(self.position, checked.end.position)

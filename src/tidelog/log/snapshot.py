@@ -27,7 +27,7 @@ from typing import NamedTuple
 from tidelog.errors import DataFolderError, StorageError
 from tidelog.log import producers, transactions
 from tidelog.log.files import Files, offset_of, read_file, remove_files, replace_file
-from tidelog.log.producers import Producer
+from tidelog.log.producers import ProducerState
 from tidelog.log.transactions import NO_TRANSACTIONS, FoldedTransactions
 from tidelog.record.codec import crc32c
 
@@ -48,7 +48,7 @@ class Snapshot(NamedTuple):
     offset: int
     segment: int
     position: int
-    producers: Mapping[int, Producer]
+    producers: Mapping[int, ProducerState]
     transactions: FoldedTransactions = NO_TRANSACTIONS
 
 

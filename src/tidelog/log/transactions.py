@@ -56,7 +56,7 @@ class Aborted(NamedTuple):
     last_offset: int  # of the marker
 
 
-class Change(NamedTuple):
+class AppendChange(NamedTuple):
     """What one append did, to be undone should it fail."""
 
     next_offset: int
@@ -66,7 +66,7 @@ class Change(NamedTuple):
     aborted: bool
 
 
-class Transactions:
+class PartitionTransactions:
     """`follow`, `visible`, `take_back` and `prune`: the loop's thread, or whoever recovers."""
 
     __slots__ = ("_changes", "aborted", "first_open", "open")
@@ -74,7 +74,7 @@ class Transactions:
     def __init__(self, begun: FoldedTransactions) -> None:
         self.open = dict(begun.open)  # first offset by producer, the oldest first
         self.aborted = AbortedColumns(begun.blocks)
-        self._changes: deque[Change] = deque()  # of what is not visible
+        self._changes: deque[AppendChange] = deque()  # of what is not visible
         self.first_open = NOTHING_OPEN
         self._find_first()
 
@@ -86,20 +86,20 @@ class Transactions:
             if change.began and self.first_open == NOTHING_OPEN:
                 self.first_open = offset
 
-    def apply(self, header: BatchHeader, offset: int, control: int) -> Change | None:
+    def apply(self, header: BatchHeader, offset: int, control: int) -> AppendChange | None:
         """A transactional batch, or a control batch of type `control`, with its first record at `offset`."""
         producer_id, next_offset = header.producer_id, offset + header.last_offset_delta + 1
         first = self.open.get(producer_id)
         if not header.is_control:
             if first is None and header.count:
                 self.open[producer_id] = offset
-                return Change(next_offset, producer_id, offset, True, False)
+                return AppendChange(next_offset, producer_id, offset, True, False)
         elif first is not None and control in (ABORT, COMMIT):
             del self.open[producer_id]
             aborted = control == ABORT
             if aborted:
                 self.aborted.add(Aborted(producer_id, first, offset), next(iter(self.open.values()), next_offset))
-            return Change(next_offset, producer_id, first, False, aborted)
+            return AppendChange(next_offset, producer_id, first, False, aborted)
         return None
 
     def visible(self, high_watermark: int) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.control.catalog import Catalog, View
 from tidelog.pipelines.app import VIEW, Output
 from tidelog.pipelines.collisions import LAST_READ, check_settled, is_replaced, settlement_of
 from tidelog.pipelines.graph import Graph, Node
@@ -23,7 +24,6 @@ from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.observed import unobserved
 from tidelog.pipelines.ordering import can_be_in_order
 from tidelog.pipelines.view_topic import AGGREGATE, CHANGELOG, check_result, declaration_of, keeps_state, kind_of
-from tidelog.views.catalog import Catalog, View
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

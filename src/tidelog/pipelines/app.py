@@ -35,7 +35,7 @@ from tidelog.control.urls import without_secret
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.durations import Duration, milliseconds
 from tidelog.pipelines.sql_query import CHANGES, SqlFault, SqlQuery
-from tidelog.views.declaration import FEED_HORIZON_MS, check_name
+from tidelog.schema.declaration import FEED_HORIZON_MS, check_name
 from tidelog.views.stores.opening import checked
 
 STREAM, TABLE, TOPIC, VIEW = "stream", "table", "topic", "view"

@@ -20,6 +20,8 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
 from tidelog.clock import rest
 from tidelog.control import status
+from tidelog.control.catalog import Catalog
+from tidelog.control.derived import FIRST
 from tidelog.control.health import AT_WORK, FAILED, SILENT_MS, age_of, said_silence, told_state
 from tidelog.control.marks import Ends, end_of_marks, read_mark, transactional_id_of
 from tidelog.control.owner import Owner
@@ -45,8 +47,6 @@ from tidelog.pipelines.parts import QUERY, QueryPart
 from tidelog.pipelines.placing import Target, generations_read, is_view, live_topic, topic_name, topic_of_view
 from tidelog.pipelines.running import Settings
 from tidelog.pipelines.view_readers import left_behind
-from tidelog.views.catalog import Catalog
-from tidelog.views.derived import FIRST
 
 if TYPE_CHECKING:
     from tidelog.pipelines.generations import Way

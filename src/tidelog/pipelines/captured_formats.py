@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tidelog.control.captures import AVRO, DEBEZIUM, JSON, JSON_SCHEMA, ROW, CapturedColumns
-from tidelog.control.registry import Registry, ask
+from tidelog.control.registry import RegistryAddress, ask
 from tidelog.errors import InvalidSchema, UsageError
 from tidelog.schema import connect_json
 from tidelog.schema.connect import ColumnType, from_connect, to_connect
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidelog.pipelines.captured_tables import CapturedShape
 
 
-def in_registry(registry: Registry, topic: str) -> tuple[str, CapturedColumns] | None:
+def in_registry(registry: RegistryAddress, topic: str) -> tuple[str, CapturedColumns] | None:
     """The format, and what the newest schemas of the topic's subjects say; None where there are none."""
     value, key = (_newest(registry, f"{topic}-{side}") for side in ("value", "key"))
     if value is None:
@@ -46,7 +46,7 @@ def in_registry(registry: Registry, topic: str) -> tuple[str, CapturedColumns] |
     return format, CapturedColumns(topic, columns, names, envelope)
 
 
-def _newest(registry: Registry, subject: str) -> tuple[str, Mapping[str, Any]] | None:
+def _newest(registry: RegistryAddress, subject: str) -> tuple[str, Mapping[str, Any]] | None:
     answer = ask(registry, f"/subjects/{quote(subject, safe='')}/versions/latest")
     if answer is None:
         return None
@@ -65,7 +65,7 @@ def _rows(held: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     return (fields["after"], DEBEZIUM) if {"after", "op"} <= fields.keys() else (held, ROW)
 
 
-def check_format(topic: str, format: str, registry: Registry | None, at: str) -> None:
+def check_format(topic: str, format: str, registry: RegistryAddress | None, at: str) -> None:
     """`at` is where the capture says that its schemas are."""
     if registry is None and format != JSON:
         where = f" at {at}" if at else ""

@@ -36,7 +36,7 @@ from tidelog.control.captures import (
     write_columns,
 )
 from tidelog.control.reading import read, span
-from tidelog.control.registry import Registry
+from tidelog.control.registry import RegistryAddress
 from tidelog.errors import InvalidSchema, UsageError
 from tidelog.pipelines.captured_formats import check_format, in_registry
 from tidelog.schema.column_types import OF_SPARK
@@ -77,7 +77,7 @@ def shape_of(
     topic: str,
     key: Sequence[str],
     value: Any,
-    registry: Registry | None = None,
+    registry: RegistryAddress | None = None,
 ) -> CapturedShape:
     """As it was when the app first asked; `UsageError` where nobody says what the topic has."""
     written = _recorded(cluster, topic)

@@ -19,6 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import Catalog, View, read_catalog
+from tidelog.control.derived import Derived
 from tidelog.control.marks import read_mark
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.analysing import frames_of
@@ -27,8 +29,6 @@ from tidelog.pipelines.inputs import Reader
 from tidelog.pipelines.placing import Target, topic_target, view_target
 from tidelog.pipelines.running import Settings, placed
 from tidelog.pipelines.view_readers import WITH_READERS, command_of, file_of, left_behind, reads_rebuilt
-from tidelog.views.catalog import Catalog, View, read_catalog
-from tidelog.views.derived import Derived
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, list_offsets
+from tidelog.control import catalog
 from tidelog.control.reading import read
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW, Output
@@ -34,7 +35,6 @@ from tidelog.pipelines.placing import Target, live_topic, topic_target, view_tar
 from tidelog.pipelines.placing_topics import own_entry
 from tidelog.pipelines.queries import records
 from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed, mode_of, results
-from tidelog.views import catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -15,6 +15,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import Catalog, Generation, View, read_catalog
+from tidelog.control.derived import Derived
 from tidelog.errors import UsageError, ViewChanged
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.changed_views import (
@@ -30,8 +32,6 @@ from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.placing import Target, check_built, check_inputs, is_there, near_name
 from tidelog.pipelines.placing_topics import check_as_written, check_topic
 from tidelog.pipelines.running import Settings
-from tidelog.views.catalog import Catalog, Generation, View, read_catalog
-from tidelog.views.derived import Derived
 
 
 class Foreseen(NamedTuple):

@@ -21,17 +21,18 @@ from enum import Enum
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.control import marks
+from tidelog.control.catalog import Editor, Generation, View
 from tidelog.control.dead_letters import topic_of_letters
+from tidelog.control.derived import TopicGeneration
 from tidelog.control.marks import Ends
 from tidelog.errors import BrokerError, UsageError
 from tidelog.pipelines.placing import check_unused, ensure_topic, settings_of_view
 from tidelog.pipelines.seeding import OWNER_PREFIX as SEED_SINK
 from tidelog.pipelines.seeding import PREFIX as SEED_PREFIX
-from tidelog.views import catalog
+from tidelog.schema.declaration import Declaration
+from tidelog.views import lifecycle
 from tidelog.views.as_of import live_since
-from tidelog.views.catalog import NOTHING, Editor, Generation, View
-from tidelog.views.declaration import Declaration
-from tidelog.views.derived import TopicGeneration
+from tidelog.views.lifecycle import NOTHING
 
 
 class Way(Enum):
@@ -74,13 +75,13 @@ def begun(
         return view
     if way is Way.ANEW:
         assert building is not None
-        view = catalog.forget(view, building.number)
-    return catalog.begin(view, declared, fingerprint, partitions, code=code, reads=reads)
+        view = lifecycle.forget(view, building.number)
+    return lifecycle.begin(view, declared, fingerprint, partitions, code=code, reads=reads)
 
 
 def switched(view: View, number: int, ends: Ends) -> View:
     """The record after the switch; the same where it is done. Refused where the generation was given up meanwhile."""
-    return view if view.live == number else catalog.switch(view, number, ends)
+    return view if view.live == number else lifecycle.switch(view, number, ends)
 
 
 def old_ones(view: View) -> list[Generation]:
@@ -154,7 +155,7 @@ def drop(cluster: Cluster, name: str, numbers: Collection[int]) -> list[Generati
         return []
     after = view
     for one in gone:
-        after = catalog.forget(after, one.number)
+        after = lifecycle.forget(after, one.number)
     editor.write(after)
     for one in gone:
         delete_topics(cluster, one)

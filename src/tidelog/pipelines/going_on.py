@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tidelog.control.derived import TopicGeneration
 from tidelog.pipelines.view_topic import is_stateful
-from tidelog.views.derived import TopicGeneration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

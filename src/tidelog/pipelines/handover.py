@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.control.catalog import CATALOG, Catalog, Generation, View, read_catalog
+from tidelog.control.derived import Derived, TopicGeneration
 from tidelog.control.marks import read_mark
 from tidelog.errors import ViewChanged
 from tidelog.parts.part import Fault
@@ -25,8 +27,6 @@ from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.graph import Graph
 from tidelog.pipelines.placing import Target, topic_target, view_target
 from tidelog.pipelines.view_readers import IN_PLACE, command_of, left_behind, reads_rebuilt
-from tidelog.views.catalog import CATALOG, Catalog, Generation, View, read_catalog
-from tidelog.views.derived import Derived, TopicGeneration
 
 
 class Moved(NamedTuple):

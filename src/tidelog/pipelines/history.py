@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.control import marks
+from tidelog.control.catalog import Catalog, View, read_catalog
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.collisions import kind_written, latest_rows
@@ -34,7 +35,6 @@ from tidelog.pipelines.running import Settings, prepare
 from tidelog.pipelines.view_topic import is_keyed
 from tidelog.spark.foreach_batch import write_batch
 from tidelog.spark.sink_options import read_sink_options
-from tidelog.views.catalog import Catalog, View, read_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -27,11 +27,11 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Record
 from tidelog.control import marks
+from tidelog.control.derived import DIFFERENCE, GENERATION_HEADER, ROWS, TopicGeneration
 from tidelog.control.marks import Ends
 from tidelog.control.owner import Owner
 from tidelog.control.reading import read_all
 from tidelog.errors import BrokerError, PipelineFailed
-from tidelog.views.derived import DIFFERENCE, GENERATION_HEADER, ROWS, TopicGeneration
 from tidelog.wire.error_code import ErrorCode
 
 TIMEOUT_MS = 900_000  # what brokers allow a transaction at most, unless set

@@ -27,6 +27,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.control.captures import JSON, ROW, sink_of
+from tidelog.control.passed import RecordPlace
 from tidelog.errors import TidelogError, UsageError
 from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, Output, SourceLine, Time
 from tidelog.pipelines.captured_formats import key_schema, value_schema
@@ -42,7 +43,6 @@ from tidelog.pipelines.seeding import BEFORE_ALL, older
 from tidelog.pipelines.sql_query import SqlFault, said_of
 from tidelog.spark.ddl import is_ddl, struct_of
 from tidelog.views.asking import Pipeline
-from tidelog.views.passed import RecordPlace
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

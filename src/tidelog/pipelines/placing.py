@@ -28,18 +28,18 @@ from difflib import get_close_matches
 from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.offsets import LATEST, list_offsets
-from tidelog.control import marks
+from tidelog.control import catalog, marks
+from tidelog.control.catalog import Catalog, Editor, Generation, View, find_derived
+from tidelog.control.derived import FIRST, Derived, TopicGeneration
 from tidelog.control.status import take_away
 from tidelog.errors import BrokerError, TidelogError, UsageError, ViewChanged
 from tidelog.pipelines.app import TOPIC, VIEW, Input, Output
 from tidelog.pipelines.fingerprints import said_difference
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.progress import GROUP_PREFIX
-from tidelog.views import catalog
+from tidelog.schema.declaration import Declaration
+from tidelog.views import lifecycle
 from tidelog.views.asking import NAME_MAX, QUESTIONS, REPLIES, SETTINGS, Pipeline
-from tidelog.views.catalog import Catalog, Editor, Generation, View, find_derived
-from tidelog.views.declaration import Declaration
-from tidelog.views.derived import FIRST, Derived, TopicGeneration
 from tidelog.views.stores.opening import checked, name_of, open_store
 
 APPLIER = "applier"
@@ -192,10 +192,10 @@ def view_now(
     name, stores = graph.app.name, stores_of(graph, node.output, default_store)
     inputs = [topic_name(read) for read in node.reads]
     if before is None or not before.generations:
-        fresh = catalog.new_view(node.name, app=name, inputs=inputs, stores=stores)
+        fresh = lifecycle.new_view(node.name, app=name, inputs=inputs, stores=stores)
         given = 0 if before is None else before.newest
         first = replace(fresh, newest=given)
-        return catalog.begin(first, declared, node.fingerprint, partitions, code=node.parts, reads=reads)
+        return lifecycle.begin(first, declared, node.fingerprint, partitions, code=node.parts, reads=reads)
     if before.app != name:
         raise UsageError(f"{node.output.place}: view {node.name!r} belongs to app {before.app}; call it otherwise")
     current = before.current
@@ -203,7 +203,7 @@ def view_now(
     what = "" if node.is_code_of(current) else said_difference(current.code, node.parts)
     same = replace(current, fingerprint=node.fingerprint) if node.is_code_of(current) else current
     try:
-        after = catalog.go_on(catalog.with_current(before, same), declared, node.fingerprint, node.parts, what)
+        after = lifecycle.go_on(lifecycle.with_current(before, same), declared, node.fingerprint, node.parts, what)
     except ViewChanged as error:
         raise ViewChanged(f"{node.output.place}: {error}") from None
     kept = before.stores if stays and not node.output.stores else ()
@@ -216,7 +216,7 @@ def _as_read(cluster: Cluster, before: View | None, after: View, reads: Mapping[
     assert current is not None
     if before is None or current.reads == reads or marks.read_mark(cluster, current.sink) is not None:
         return after
-    return catalog.with_current(after, replace(current, reads=dict(reads)))
+    return lifecycle.with_current(after, replace(current, reads=dict(reads)))
 
 
 def _check_growth(node: Node, before: View | None, after: View, why_not: str | None) -> None:

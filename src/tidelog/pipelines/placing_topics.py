@@ -17,7 +17,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
-from tidelog.control import marks
+from tidelog.control import catalog, derived, marks
+from tidelog.control.catalog import Catalog, find_derived
+from tidelog.control.derived import CodeChange, Derived, TopicGeneration
 from tidelog.errors import UsageError, ViewChanged
 from tidelog.pipelines.app import VIEW, Input
 from tidelog.pipelines.fingerprints import said_difference
@@ -36,9 +38,6 @@ from tidelog.pipelines.placing import (
     topic_target,
     topics_of,
 )
-from tidelog.views import catalog, derived
-from tidelog.views.catalog import Catalog, find_derived
-from tidelog.views.derived import CodeChange, Derived, TopicGeneration
 
 COMPACT = {"cleanup.policy": "compact"}
 

@@ -18,6 +18,7 @@ from functools import partial
 from traceback import format_exception
 from typing import TYPE_CHECKING, Any
 
+from tidelog.control.derived import FIRST
 from tidelog.errors import ConfigError, LostCheckpoint, PipelineFailed, StateMismatch
 from tidelog.pipelines.app import VIEW
 from tidelog.pipelines.collisions import kind_written
@@ -54,7 +55,6 @@ from tidelog.pipelines.view_topic import (
 from tidelog.spark.cluster_python import missing_in_a_worker
 from tidelog.spark.foreach_batch import NOBODY, Observer
 from tidelog.views.asking import Pipeline
-from tidelog.views.derived import FIRST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 from tidelog.client.cluster import Cluster
 from tidelog.clock import rest
 from tidelog.control import status
+from tidelog.control.catalog import Catalog, Editor, View, find_view, read_catalog
 from tidelog.control.marks import Ends
 from tidelog.control.urls import redacted
 from tidelog.errors import UsageError
@@ -55,11 +56,10 @@ from tidelog.pipelines.placing import (
 from tidelog.pipelines.running import Settings
 from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, declaration_of
-from tidelog.views.catalog import Catalog, Editor, View, find_view, read_catalog
 from tidelog.views.stores.opening import name_of
 
 if TYPE_CHECKING:
-    from tidelog.views.declaration import Declaration
+    from tidelog.schema.declaration import Declaration
 
 
 # Beginning ------------------------------------------------------------------------------------------------------------

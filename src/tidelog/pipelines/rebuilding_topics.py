@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import LATEST, list_offsets
-from tidelog.control import marks
+from tidelog.control import derived, marks
+from tidelog.control.catalog import Catalog, Editor, find_derived, read_catalog, topics_editor
+from tidelog.control.derived import DIFFERENCE, ROWS, Derived, TopicGeneration
 from tidelog.control.marks import Ends
 from tidelog.errors import UsageError
 from tidelog.pipelines import generations, in_place
@@ -37,10 +39,7 @@ from tidelog.pipelines.placing import (
 from tidelog.pipelines.placing_topics import How, code_now, configs_of
 from tidelog.pipelines.view_readers import check_readers, of_others
 from tidelog.pipelines.view_topic import check_result, is_keyed
-from tidelog.views import derived
-from tidelog.views.catalog import Catalog, Editor, find_derived, read_catalog, topics_editor
-from tidelog.views.declaration import FEED_HORIZON_MS
-from tidelog.views.derived import DIFFERENCE, ROWS, Derived, TopicGeneration
+from tidelog.schema.declaration import FEED_HORIZON_MS
 
 
 @dataclass(frozen=True, slots=True)

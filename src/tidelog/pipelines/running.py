@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
+from tidelog.control.catalog import read_catalog
 from tidelog.control.counts import NOTHING
 from tidelog.control.health import AT_WORK, FAILED, PAUSED, RUNNING
 from tidelog.control.marks import read_mark
+from tidelog.control.passed import passed_by
 from tidelog.control.registry import registry_at
 from tidelog.control.status import Command
 from tidelog.parts.part import Fault, Key, Part, Say
@@ -42,8 +44,6 @@ from tidelog.pipelines.progress import Lag, lag_of
 from tidelog.pipelines.readiness import Readiness
 from tidelog.pipelines.seeding import Seed, seed_of
 from tidelog.pipelines.view_topic import check_result, declaration_of, is_keyed, keeps_state
-from tidelog.views.catalog import read_catalog
-from tidelog.views.passed import passed_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,15 +22,15 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control import marks
+from tidelog.control.catalog import Generation, find_view
 from tidelog.control.marks import Ends, Mark, Sources
 from tidelog.control.offsets import to_fields
 from tidelog.control.owner import Owner
 from tidelog.control.urls import redacted
 from tidelog.errors import UsageError
 from tidelog.pipelines.operators.joins.places import SEED
-from tidelog.views.catalog import Generation, find_view
+from tidelog.schema.declaration import Declaration, Row
 from tidelog.views.changes import encode
-from tidelog.views.declaration import Declaration, Row
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Place, Store, generation_of
 

@@ -17,13 +17,13 @@ import shlex
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from tidelog.control.catalog import Catalog, View
+from tidelog.control.derived import FIRST, Derived, is_begun_anew
 from tidelog.control.marks import Mark
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import VIEW, Input, Output
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.placing import Target, derived_read, is_view, topic_name
-from tidelog.views.catalog import Catalog, View
-from tidelog.views.derived import FIRST, Derived, is_begun_anew
 
 WITH_READERS = "--with-readers"
 IN_PLACE = "--in-place --yes"

@@ -50,8 +50,8 @@ from tidelog.pipelines.view_topic import (
     mode_of,
     within_years,
 )
+from tidelog.schema.declaration import Declaration
 from tidelog.spark.query_log import sources_of
-from tidelog.views.declaration import Declaration
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

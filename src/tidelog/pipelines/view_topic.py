@@ -25,16 +25,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidelog.control.derived import GENERATION_HEADER
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import APPEND, UPDATE, VIEW, Output
 from tidelog.pipelines.envelopes import HEAD, NULL, THEN_AFTER, THEN_OP, TWO_ROWS, UNKNOWN_OP, Source, not_a_key
 from tidelog.pipelines.operators.changelog import ADDITIONS, DELETED, OP, RETRACTIONS, SEQ
 from tidelog.pipelines.operators.state.questions import ANSWER, BESIDE, QUESTION
 from tidelog.schema.column_types import JSON, KINDS, OF_SPARK, STRING
+from tidelog.schema.declaration import Declaration, declare
 from tidelog.views.changes import CREATE, DELETE
 from tidelog.views.changes import UPDATE as CHANGED
-from tidelog.views.declaration import Declaration, declare
-from tidelog.views.derived import GENERATION_HEADER
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

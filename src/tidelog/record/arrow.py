@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import UsageError
-from tidelog.record.columns import TARGET_SIZE, Columns, encode_columns, encode_partitions
+from tidelog.record.columns import TARGET_SIZE, Columns, encode_partitions
 from tidelog.record.header import Buffer, DecodedBinary, DecodedHeaders
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def columns_to_arrow(columns: Columns, *, control: bool = False) -> pa.RecordBat
     arrays = [
         pa.Array.from_buffers(schema.field("offset").type, count, [None, pa.py_buffer(offsets)]),
         pa.Array.from_buffers(schema.field("timestamp").type, count, [None, pa.py_buffer(timestamps)]),
-        _binary_array(keys, count),
-        _binary_array(values, count),
+        binary_array(keys, count),
+        binary_array(values, count),
         _header_array(headers, count, schema.field("headers").type),
     ]
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -55,7 +55,7 @@ def columns_to_arrow(columns: Columns, *, control: bool = False) -> pa.RecordBat
     return batch
 
 
-def _binary_array(parts: DecodedBinary, count: int) -> Any:
+def binary_array(parts: DecodedBinary, count: int) -> Any:
     import pyarrow as pa
 
     validity, offsets, data = parts
@@ -69,14 +69,22 @@ def _header_array(headers: DecodedHeaders | None, count: int, kind: Any) -> Any:
     if headers is None:
         children = pa.array([], kind.value_type)
         return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(bytes(4 * count + 4))], children=[children])
-    offsets, names, values = headers
+    children = header_children(headers, kind)
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(headers[0])], children=[children])
+
+
+def header_children(headers: DecodedHeaders, kind: Any) -> Any:
+    """All headers of all rows, one behind the other."""
+    import pyarrow as pa
+
+    _, names, values = headers
     total = len(names[1]) // 4 - 1
-    fields = [_text_array(_binary_array(names, total)), _binary_array(values, total)]
-    children = pa.Array.from_buffers(kind.value_type, total, [None], children=fields)
-    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets)], children=[children])
+    fields = [text_array(binary_array(names, total)), binary_array(values, total)]
+    return pa.Array.from_buffers(kind.value_type, total, [None], children=fields)
 
 
-def _text_array(names: Any) -> Any:
+def text_array(names: Any) -> Any:
+    """Names are UTF-8 by Kafka's rule; bytes that are not become U+FFFD, as in Java."""
     import pyarrow as pa
 
     try:
@@ -88,40 +96,6 @@ def _text_array(names: Any) -> Any:
 # --- Arrow to batches ------------------------------------------------------------------------------------------------
 
 
-def arrow_to_batches(
-    rows: pa.RecordBatch,
-    *,
-    timestamp_ms: int = -1,
-    target: int = TARGET_SIZE,
-    compression: str = "none",
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
-    base_offset: int = 0,
-) -> Iterator[bytearray]:
-    """Batches of the rows in columns `key`, `value`, `timestamp` and `headers`, those that there are.
-
-    Keys and values may be binary or text; timestamps of any unit, and `timestamp_ms` where there are none.
-    """
-    count = rows.num_rows
-    column = {name: rows.column(name) for name in rows.schema.names}
-    return encode_columns(
-        count,
-        _timestamps(column.get("timestamp"), count, timestamp_ms),
-        _strings(column.get("key")),
-        _strings(column.get("value")),
-        _headers(column.get("headers")),
-        target=target,
-        compression=compression,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        transactional=transactional,
-        base_offset=base_offset,
-    )
-
-
 def arrow_to_partitions(
     rows: pa.RecordBatch,
     *,
@@ -131,7 +105,11 @@ def arrow_to_partitions(
     target: int = TARGET_SIZE,
     compression: str = "none",
 ) -> Iterator[tuple[int, bytearray]]:
-    """Batches by partition: of column `partition` where it is there and not null, else by key (`encode_partitions`)."""
+    """Batches by partition of the rows in columns `key`, `value`, `timestamp`, `headers` and `partition`, those that
+    there are: where `partition` is missing or null, by key (`encode_partitions`).
+
+    Keys and values may be binary or text; timestamps of any unit, and `timestamp_ms` where there are none.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

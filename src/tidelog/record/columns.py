@@ -30,7 +30,6 @@ from tidelog.record.header import (
 MAX_DECOMPRESSED = 256 << 20  # bytes that the compressed batches of one decode may become, in all
 TARGET_SIZE = 1 << 20  # bytes that a batch made of columns has at most, before compression
 _ROWS_AT_ONCE = 256  # Python objects that exist at a time while rows are iterated
-_SEQUENCES = 1 << 31  # sequences of a producer go round after as many
 
 
 class Row(NamedTuple):
@@ -150,34 +149,6 @@ def encode(
     return _finish(batch, code_of(compression))
 
 
-def encode_columns(
-    count: int,
-    timestamps: Buffer,
-    keys: DecodedBinary | None,
-    values: DecodedBinary | None,
-    headers: DecodedHeaders | None = None,
-    *,
-    target: int = TARGET_SIZE,
-    compression: str = "none",
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
-    base_offset: int = 0,
-) -> Iterator[bytearray]:
-    """Batches of at most `target` bytes before compression, unless one record is larger. A column of None is all null.
-
-    Offsets go up from `base_offset` and sequences from `base_sequence`, over all batches.
-    """
-    attributes, code = _attributes(compression, transactional, False, False), code_of(compression)
-    row = 0
-    while row < count:
-        sequence = base_sequence if base_sequence < 0 else (base_sequence + row) % _SEQUENCES
-        stamps = base_offset + row, attributes, producer_id, producer_epoch, sequence
-        batch, row = codec.encode_columns(count, timestamps, keys, values, headers, row, target, *stamps)
-        yield _finish(batch, code)
-
-
 def encode_partitions(
     count: int,
     timestamps: Buffer,
@@ -193,6 +164,8 @@ def encode_partitions(
 ) -> Iterator[tuple[int, bytearray]]:
     """Batches by partition, in each the rows in their order: the partition that is `given` for a row (an int32 each, -1
     for none), else its key's as Java's default partitioner has it, else `spare`.
+
+    A batch has at most `target` bytes before compression, unless one record is larger. A column of None is all null.
     """
     attributes, code = _attributes(compression, False, False, False), code_of(compression)
     order, ends = codec.group_rows(count, keys, given, partitions, spare)

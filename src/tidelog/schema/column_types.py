@@ -84,6 +84,11 @@ STORED = {
 }
 
 
+def quoted(name: str) -> str:
+    """A column's or a table's name in SQL, as SQLite, PostgreSQL and DuckDB take it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def arrow_of(text: str) -> Any:
     """pyarrow's type."""
     import pyarrow

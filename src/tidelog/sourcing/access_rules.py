@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidelog.client.admin.access import LITERAL, OPERATIONS, PERMISSIONS, PREFIXED, RESOURCES, Acl
+from tidelog.control.catalog import CATALOG, OWNER_PREFIX
 from tidelog.control.status import COMMANDS, STATUS
 from tidelog.sourcing.store_topics import StoreTopics, checked_name
-from tidelog.views.catalog import CATALOG, OWNER_PREFIX
 
 EVERYWHERE = "*"
 

@@ -38,21 +38,22 @@ from typing import Any
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control import catalog
+from tidelog.control.catalog import FOLD, Editor, View
 from tidelog.control.health import RETRYING
 from tidelog.control.marks import Ends
 from tidelog.errors import NotYetApplied, UnknownEvent, UsageError, ViewChanged
 from tidelog.record.columns import Row as Record
+from tidelog.schema.declaration import Declaration, Row, declare
 from tidelog.sourcing.entity import SKIP, Folding
 from tidelog.sourcing.event_record import EventRecord, decode
 from tidelog.sourcing.personal import ERASED
 from tidelog.sourcing.raised import told
 from tidelog.sourcing.requests import Receipt
 from tidelog.sourcing.store import EventStore
-from tidelog.views import catalog
+from tidelog.views import lifecycle
 from tidelog.views.applier import Applier
-from tidelog.views.catalog import FOLD, Editor, View
 from tidelog.views.changes import Change, NoChange
-from tidelog.views.declaration import Declaration, Row, declare
 from tidelog.views.folding import FoldedRows, keyed
 from tidelog.views.reading import Fold, reached
 from tidelog.views.stores.opening import checked, name_of, open_store
@@ -210,7 +211,7 @@ class ReadModelPart:
             editor = Editor(cluster, self.name)  # each time: others change the record, too (`erasure/purging.py`)
             view = editor.view()
             if view is not None and view.building is not None and view.building.number == number:
-                editor.write(catalog.switch(view, number, ends))
+                editor.write(lifecycle.switch(view, number, ends))
                 log.info("read model %s: generation %d is live", self.name, number)
         if (shown := applier.shown_ends()) != self._shown:
             with self._moved:
@@ -227,7 +228,7 @@ def declared_view(model: ReadModel, before: View | None, url: str, partitions: i
     topic, app = model.store.topics.events, f"store {model.store.name}"
     view = before
     if view is None or not view.generations:
-        made = catalog.new_view(model.name, app=app, inputs=[topic], stores=[url])
+        made = lifecycle.new_view(model.name, app=app, inputs=[topic], stores=[url])
         view = made if view is None else catalog.View(**{**_fields(made), "newest": view.newest})
     elif not all(one.is_folded and one.topic == topic for one in view.generations):
         raise UsageError(f"view {model.name} exists and is not a read model of {topic}; take another name")
@@ -244,8 +245,8 @@ def declared_view(model: ReadModel, before: View | None, url: str, partitions: i
         )
     if not mine:
         if (building := view.building) is not None:
-            view = catalog.forget(view, building.number)  # of a version that never came to be live
-        view = catalog.begin(view, model.declared, model.fingerprint, partitions, folded_from=topic)
+            view = lifecycle.forget(view, building.number)  # of a version that never came to be live
+        view = lifecycle.begin(view, model.declared, model.fingerprint, partitions, folded_from=topic)
     stores = view.stores if url in view.stores else (*view.stores, url)
     return catalog.View(**{**_fields(view), "stores": stores})
 

@@ -32,7 +32,7 @@ from uuid import uuid4
 
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import Cluster
-from tidelog.client.membership import Member
+from tidelog.client.membership import GroupMembership
 from tidelog.client.security import Security
 from tidelog.control.metrics import Metrics
 from tidelog.errors import OutcomeUnknown, TidelogError, UsageError
@@ -220,7 +220,7 @@ class EventStore(Generic[State]):
             self._give_up(list(self._owners))
 
     def _follow(self, cluster: Cluster) -> None:
-        member, begun = Member(cluster, self.topics.group), time.monotonic()
+        member, begun = GroupMembership(cluster, self.topics.group), time.monotonic()
         try:
             anew = True
             while not self._stopping.is_set():

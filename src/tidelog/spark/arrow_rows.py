@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import MalformedBatch
+from tidelog.record.arrow import binary_array, header_children
 from tidelog.record.columns import Columns
-from tidelog.record.header import DecodedBinary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,9 +66,9 @@ class ArrowRows:
         offsets, timestamps, keys, values, _ = columns.parts
         match field.name:
             case "key":
-                return _binary(keys, columns.count)
+                return binary_array(keys, columns.count)
             case "value":
-                return _binary(values, columns.count)
+                return binary_array(values, columns.count)
             case "topic":
                 return self._constant(field, self.at.topic, columns.count)
             case "partition":
@@ -114,14 +114,6 @@ class ArrowRows:
         return pa.concat_arrays(runs)
 
 
-def _binary(parts: DecodedBinary, count: int) -> Any:
-    import pyarrow as pa
-
-    validity, offsets, data = parts
-    bits = None if validity is None else pa.py_buffer(validity)
-    return pa.Array.from_buffers(pa.binary(), count, [bits, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
 def _headers(columns: Columns, kind: Any) -> Any:
     """Null where a record has none, as the connector has it."""
     import pyarrow as pa
@@ -130,20 +122,7 @@ def _headers(columns: Columns, kind: Any) -> Any:
     found = columns.headers
     if found is None:
         return pa.nulls(columns.count, kind)
-    offsets, names, values = found.parts
-    total = len(names[1]) // 4 - 1
-    fields = [_text(_binary(names, total)), _binary(values, total)]
-    children = pa.Array.from_buffers(kind.value_type, total, [None], children=fields)
+    offsets, children = found.parts[0], header_children(found.parts, kind)
     starts = pa.Array.from_buffers(pa.int32(), columns.count + 1, [None, pa.py_buffer(offsets)])
     some = pc.not_equal(starts.slice(1), starts.slice(0, columns.count))
     return pa.Array.from_buffers(kind, columns.count, [some.buffers()[1], pa.py_buffer(offsets)], children=[children])
-
-
-def _text(names: Any) -> Any:
-    """Names are UTF-8 by Kafka's rule; bytes that are not become U+FFFD, as in Java."""
-    import pyarrow as pa
-
-    try:
-        return names.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())

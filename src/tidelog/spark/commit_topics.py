@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.client.admin import configs
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
-from tidelog.client.metadata import Topic, TopicPartition
+from tidelog.client.metadata import TopicMetadata, TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control import marks
 from tidelog.control.marks import Ends, Mark
@@ -101,7 +101,7 @@ def ids_of(cluster: Cluster, writing: Writing, before: Mark | None) -> dict[str,
     return found
 
 
-def _known(cluster: Cluster, topics: Sequence[str], targets: Sequence[str]) -> Mapping[str, Topic]:
+def _known(cluster: Cluster, topics: Sequence[str], targets: Sequence[str]) -> Mapping[str, TopicMetadata]:
     """Not as it was known before: it may be another. The broker that is asked may not know of all targets yet."""
     known = cluster.retry(lambda: cluster.ask_metadata(topics)).topics
     missing = [topic for topic in targets if topic not in known or not known[topic].led]

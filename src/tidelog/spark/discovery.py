@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.metadata import Topic, TopicPartition
+from tidelog.client.metadata import TopicMetadata, TopicPartition
 from tidelog.client.offsets import NOT_FOUND, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from tidelog.errors import BrokerError, UsageError
 from tidelog.spark.offsets import EARLIEST, LATEST, Offsets
@@ -60,7 +60,7 @@ class Discovery:
             self._looked_at = now
         return self._partitions
 
-    def _topics(self) -> list[Topic]:
+    def _topics(self) -> list[TopicMetadata]:
         """Those that there are: one that is missing is an error at the start (`resolve`), and data loss later."""
         choice = self.options.choice
         self.cluster.forget()
@@ -76,7 +76,7 @@ class Discovery:
                 self.cluster.topic(topic.name)  # raises it, and `retry` knows what may pass
         return [topic for topic in found if topic.partitions]
 
-    def _chosen(self, topics: Iterable[Topic]) -> list[TopicPartition]:
+    def _chosen(self, topics: Iterable[TopicMetadata]) -> list[TopicPartition]:
         there = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
         assigned = set(self.options.choice.partitions)
         return sorted(at for at in there if not assigned or at in assigned)

@@ -27,7 +27,7 @@ from tidelog.spark.discovery import Discovery
 from tidelog.spark.offsets import Offsets
 from tidelog.spark.options import GO_ON, SourceOptions
 from tidelog.spark.reading import warn_of_loss
-from tidelog.spark.reporting import Reporter
+from tidelog.spark.reporting import OffsetReporter
 from tidelog.spark.ticks import Idleness, Tick, bounded
 
 LOOKS_AT_LATEST = 3  # a broker that has just become leader may say an old end
@@ -41,7 +41,7 @@ class Planner:
         self.discovery = Discovery(options)
         self.alignment = None if options.alignment_ms is None else Alignment(options, self.discovery)
         self.idleness = Idleness(options.idle_after_ms) if options.ticks else None
-        self.reporter = Reporter(self.discovery, options.group)
+        self.reporter = OffsetReporter(self.discovery, options.group)
         self.latest: Offsets = {}
         self._initial: Offsets | None = None
         self._bound: bool = False

@@ -43,7 +43,7 @@ def name_in(description: str | None) -> str | None:
     return found["name"] if found else None
 
 
-class Reporter:
+class OffsetReporter:
     """Of one query, where it is planned."""
 
     def __init__(self, discovery: Discovery, group: str | None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from tidelog.control.registry import Registry, ask
+from tidelog.control.registry import RegistryAddress, ask
 from tidelog.errors import InvalidSchema, UsageError
 from tidelog.schema import formats
 from tidelog.schema.bounds import REFERENCES_MAX
@@ -27,10 +27,10 @@ class Text(NamedTuple):
     references: tuple[tuple[str, str], ...] = ()
 
 
-_known: dict[tuple[Registry, int], Schema] = {}
+_known: dict[tuple[RegistryAddress, int], Schema] = {}
 
 
-def schema_of_id(registry: Registry, number: int) -> Schema | str:
+def schema_of_id(registry: RegistryAddress, number: int) -> Schema | str:
     """Or why there is none."""
     found = _known.get((registry, number))
     if found is None:
@@ -45,14 +45,14 @@ def schema_of_id(registry: Registry, number: int) -> Schema | str:
     return found
 
 
-def text_of_id(registry: Registry, number: int) -> Text:
+def text_of_id(registry: RegistryAddress, number: int) -> Text:
     answer = ask(registry, f"/schemas/ids/{number}")
     if answer is None:
         raise UsageError(f"the registry at {registry.url} has no schema {number}; is it the right one?")
     return _text(registry, answer)
 
 
-def text_of_subject(registry: Registry, subject: str, version: int | str) -> Text:
+def text_of_subject(registry: RegistryAddress, subject: str, version: int | str) -> Text:
     answer = ask(registry, f"/subjects/{quote(subject, safe='')}/versions/{version}")
     if answer is None:
         raise UsageError(
@@ -61,13 +61,15 @@ def text_of_subject(registry: Registry, subject: str, version: int | str) -> Tex
     return _text(registry, answer)
 
 
-def _text(registry: Registry, answer: Mapping[str, Any]) -> Text:
+def _text(registry: RegistryAddress, answer: Mapping[str, Any]) -> Text:
     found: dict[str, str] = {}
     _gather(registry, answer, found, ())
     return Text(answer.get("schemaType", "AVRO"), answer["schema"], tuple(found.items()))
 
 
-def _gather(registry: Registry, answer: Mapping[str, Any], found: dict[str, str], above: tuple[str, ...]) -> None:
+def _gather(
+    registry: RegistryAddress, answer: Mapping[str, Any], found: dict[str, str], above: tuple[str, ...]
+) -> None:
     """Each after those that it refers to itself."""
     for reference in answer.get("references") or ():
         name, subject, version = reference["name"], reference["subject"], reference["version"]

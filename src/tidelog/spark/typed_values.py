@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.config import nearest
-from tidelog.control.registry import Registry, registry_at
+from tidelog.control.registry import RegistryAddress, registry_at
 from tidelog.errors import UndecodableValue, UnknownSchema, UsageError
 from tidelog.schema.decoding.decoder import Decoder, Failed, Reader, json_reader, reader_of
 from tidelog.spark.ddl import is_ddl, struct_of
@@ -48,7 +48,7 @@ class Task(NamedTuple):
 
     text: Text
     message: str | None
-    registry: Registry | None
+    registry: RegistryAddress | None
     column: str
     on_error: str
 
@@ -68,7 +68,7 @@ def task_from(option: str) -> Task:
     text, message, registry, column, on_error = json.loads(option)
     form, said, references = text
     known = Text(form, said, tuple((name, one) for name, one in references))
-    return Task(known, message, None if registry is None else Registry(*registry), column, on_error)
+    return Task(known, message, None if registry is None else RegistryAddress(*registry), column, on_error)
 
 
 def typed(
@@ -146,7 +146,7 @@ def _text(
     schema: Any,
     format: str | None,
     references: Mapping[str, str],
-    registry: Registry | None,
+    registry: RegistryAddress | None,
     subject: str | None,
     version: int | str,
     number: int | None,

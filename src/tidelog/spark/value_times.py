@@ -27,7 +27,7 @@ from tidelog.record.columns import Row
 from tidelog.spark.options import AlignBy
 
 if TYPE_CHECKING:
-    from tidelog.control.registry import Registry
+    from tidelog.control.registry import RegistryAddress
     from tidelog.schema.decoding.column import Column
     from tidelog.schema.decoding.decoder import Decoder, Reader
     from tidelog.schema.schema import Schema
@@ -149,7 +149,7 @@ def _decoder_of_schema(by: AlignBy) -> Decoder:
     return Decoder(reader_of_schema(by), None if registry is None else lambda number: schema_of_id(registry, number))
 
 
-def _registry(by: AlignBy) -> Registry | None:
+def _registry(by: AlignBy) -> RegistryAddress | None:
     from tidelog.control.registry import registry_at
 
     return None if by.registry is None else registry_at(by.registry, by.login_variable)

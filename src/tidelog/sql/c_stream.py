@@ -31,24 +31,24 @@ NULLABLE = 2
 EIO = 5
 
 
-class Field(NamedTuple):
+class ArrowField(NamedTuple):
     name: str
     format: str
-    children: tuple[Field, ...] = ()
+    children: tuple[ArrowField, ...] = ()
 
 
-class Piece(NamedTuple):
+class ArrowPiece(NamedTuple):
     """`buffers` in Arrow's order for the type, None where there is none; `offset` is the first row that counts."""
 
     length: int
     buffers: tuple[Memory | None, ...]
-    children: tuple[Piece, ...] = ()
+    children: tuple[ArrowPiece, ...] = ()
     offset: int = 0
 
 
-class Batch(NamedTuple):
+class ArrowBatch(NamedTuple):
     length: int
-    columns: tuple[Piece, ...]
+    columns: tuple[ArrowPiece, ...]
 
 
 class ArrowSchema(c.Structure):
@@ -114,7 +114,7 @@ def _hold(kept: Any) -> int:
 # --- schemas and arrays ----------------------------------------------------------------------------------------------
 
 
-def _write_schema(out: ArrowSchema, field: Field) -> None:
+def _write_schema(out: ArrowSchema, field: ArrowField) -> None:
     children = [ArrowSchema() for _ in field.children]
     for made, child in zip(children, field.children, strict=True):
         _write_schema(made, child)
@@ -128,7 +128,7 @@ def _write_schema(out: ArrowSchema, field: Field) -> None:
     out.release = _free_schema
 
 
-def _write_array(out: ArrowArray, piece: Piece) -> None:
+def _write_array(out: ArrowArray, piece: ArrowPiece) -> None:
     children = [ArrowArray() for _ in piece.children]
     for made, child in zip(children, piece.children, strict=True):
         _write_array(made, child)
@@ -194,10 +194,10 @@ def _free_array(given: Any) -> None:
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 
-class Stream:
+class ArrowStream:
     """What is behind one ArrowArrayStream."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: ArrowTable) -> None:
         self.table = table
         self.batches = table.scan()
         self.error = c.create_string_buffer(b"")
@@ -209,7 +209,7 @@ class Stream:
             if batch is None:
                 out.release = _FREE_ARRAY()
             else:
-                _write_array(out, Piece(batch.length, (None,), batch.columns))
+                _write_array(out, ArrowPiece(batch.length, (None,), batch.columns))
             return 0
         except BaseException as fault:  # it may not pass through DuckDB's frames
             self.table.fault = fault
@@ -253,11 +253,11 @@ _python.PyCapsule_New.restype = c.py_object
 _python.PyCapsule_New.argtypes = [c.c_void_p, c.c_char_p, c.c_void_p]
 
 
-class Table:
+class ArrowTable:
     """What DuckDB takes as a table: it asks for the schema once, and for a stream at each scan."""
 
-    def __init__(self, fields: Sequence[Field], scan: Callable[[], Iterator[Batch]]) -> None:
-        self.root = Field("", "+s", tuple(fields))
+    def __init__(self, fields: Sequence[ArrowField], scan: Callable[[], Iterator[ArrowBatch]]) -> None:
+        self.root = ArrowField("", "+s", tuple(fields))
         self.scan = scan
         self.fault: BaseException | None = None
 
@@ -267,7 +267,7 @@ class Table:
         return _python.PyCapsule_New(c.addressof(made), b"arrow_schema", None)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> Any:
-        behind = Stream(self)
+        behind = ArrowStream(self)
         made = ArrowArrayStream(_get_schema, _get_next, _last_error, _free_stream, _hold(behind))
         behind.struct = made
         return _python.PyCapsule_New(c.addressof(made), b"arrow_array_stream", None)

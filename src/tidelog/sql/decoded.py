@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 from tidelog.schema.column_types import c_format
 from tidelog.schema.decoding.column import BINARY, LIST, MEMORY, STRUCT, Column, Tree
-from tidelog.sql.c_stream import Field, Piece
+from tidelog.sql.c_stream import ArrowField, ArrowPiece
 
 if TYPE_CHECKING:
     from tidelog.record.header import Buffer
     from tidelog.schema.decoding._decode import Taken
 
 
-def field_of(column: Column, name: str) -> Field:
+def field_of(column: Column, name: str) -> ArrowField:
     children = tuple(field_of(child, child.name) for child in column.children)
-    return Field(name, c_format(column.kind, column.precision, column.scale), children)
+    return ArrowField(name, c_format(column.kind, column.precision, column.scale), children)
 
 
-def piece_of(tree: Tree, column: Column, taken: Taken) -> Piece:
+def piece_of(tree: Tree, column: Column, taken: Taken) -> ArrowPiece:
     length, validity, offsets, values = taken[tree.number(column)]
     children = tuple(piece_of(tree, child, taken) for child in column.children)
     layout = MEMORY[column.kind][0]
@@ -36,4 +36,4 @@ def piece_of(tree: Tree, column: Column, taken: Taken) -> Piece:
         buffers = (validity, values)
     if column.kind == "map":  # its entries have no nulls, by Arrow's rule
         children = (children[0]._replace(buffers=(None,)),)
-    return Piece(length, buffers, children)
+    return ArrowPiece(length, buffers, children)

@@ -17,13 +17,13 @@ from tidelog.sql.reading import Connect, fetch, runs_of
 from tidelog.sql.session import Asking, Question, new_engine, parse
 from tidelog.sql.span import END, Span, find_starts
 from tidelog.sql.statement import why_not_followed
-from tidelog.sql.topic import Batches, Topic
+from tidelog.sql.topic import Batches, TopicTable
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from tidelog.client.cluster import Cluster
-    from tidelog.sql.c_stream import Batch
+    from tidelog.sql.c_stream import ArrowBatch
 
 WAIT_MS = 500
 
@@ -53,9 +53,9 @@ def _aggregates(engine: DuckDBPyConnection) -> set[str]:
 def follow(query: str, connect: Connect, asking: Asking) -> Iterator[Rows]:
     """Names of columns and some rows, again and again. Ends only by being left."""
     check_followed(query, asking)
-    came: list[Batch] = []
+    came: list[ArrowBatch] = []
 
-    def scan(topic: Topic, names: tuple[str, ...]) -> Callable[[], Iterator[Batch]]:
+    def scan(topic: TopicTable, names: tuple[str, ...]) -> Callable[[], Iterator[ArrowBatch]]:
         return lambda: iter(came)
 
     question = Question(query, connect, asking, scan)
@@ -81,7 +81,7 @@ def _wait(cluster: Cluster, span: Span, committed: bool) -> None:
         pass
 
 
-def _answers(question: Question, cluster: Cluster, span: Span, came: list[Batch]) -> Iterator[Rows]:
+def _answers(question: Question, cluster: Cluster, span: Span, came: list[ArrowBatch]) -> Iterator[Rows]:
     topic, names = question.topics[0]
     consumer = Consumer(cluster, max_wait_ms=WAIT_MS, read_committed=topic.options.committed, prefetch=True)
     consumer.assign(span.starts)

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import quoted
 from tidelog.sql.statement import LATEST, TableName
 
 TOPICS, VIEWS = "topics", "views"
@@ -76,7 +77,3 @@ def nearest(table: TableName, topics: Iterable[str], views: Iterable[str]) -> st
 def as_written(name: str) -> str:
     """In a question."""
     return name if PLAIN.fullmatch(name) else quoted(name)
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -25,10 +25,12 @@ from tidelog.client.cluster import UNKNOWN_TOPIC
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.refusal import refused
+from tidelog.control.starting import check_not_coming
 from tidelog.errors import UsageError
-from tidelog.sql.c_stream import Batch, Table
+from tidelog.schema.column_types import quoted
+from tidelog.sql.c_stream import ArrowBatch, ArrowTable
 from tidelog.sql.interrupting import as_keyboard_interrupt, interruptible
-from tidelog.sql.names import TOPICS, VIEWS, Target, candidates, nearest, quoted, target_of
+from tidelog.sql.names import TOPICS, VIEWS, Target, candidates, nearest, target_of
 from tidelog.sql.reading import Connect
 from tidelog.sql.span import BEGINNING, END, Bound, Limits, find_span
 from tidelog.sql.statement import (
@@ -43,9 +45,8 @@ from tidelog.sql.statement import (
     limits_of,
     read_statement,
 )
-from tidelog.sql.topic import Options, Topic, open_topic
+from tidelog.sql.topic import Options, TopicTable, open_topic
 from tidelog.sql.words import mistaken_word
-from tidelog.views.not_yet import check_not_coming
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
     from tidelog.client.cluster import Cluster
     from tidelog.client.security import Security
-    from tidelog.views.catalog import View
+    from tidelog.control.catalog import View
     from tidelog.views.stores.allowing import Allowed
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -61,7 +62,7 @@ CATALOG = "__tidelog.views"
 ROWS_AT_ONCE = 1000
 
 Answer = TypeVar("Answer")
-Scan = Callable[[Topic, tuple[str, ...]], Callable[[], Iterator[Batch]]]
+Scan = Callable[[TopicTable, tuple[str, ...]], Callable[[], Iterator[ArrowBatch]]]
 OF_LATEST = ("key", "value", "partition", "offset", "timestamp")
 
 
@@ -136,8 +137,8 @@ class Question:
         self.connect = connect
         self.asking = asking
         self.engine = new_engine(asking.external_access)
-        self.tables: list[Table] = []
-        self.topics: list[tuple[Topic, tuple[str, ...]]] = []  # with the columns that are read
+        self.tables: list[ArrowTable] = []
+        self.topics: list[tuple[TopicTable, tuple[str, ...]]] = []  # with the columns that are read
         self.empty: dict[str, None] = {}
         self._scan = scan
         try:
@@ -266,7 +267,7 @@ class Question:
         source = self._register(self.topic_table(topic, read))
         self._show(table, source, wanted, latest=latest)
 
-    def open(self, cluster: Cluster, name: str, limits: Limits) -> Topic:
+    def open(self, cluster: Cluster, name: str, limits: Limits) -> TopicTable:
         """A WHERE says which rows are read, and not which columns there are: these are of all that was asked for."""
         asked, options = self.asking, self.asking.options
         past = find_span(cluster, name, start=asked.start, end=asked.end, committed=options.committed)
@@ -281,13 +282,13 @@ class Question:
             self.empty[name] = None
         return open_topic(cluster, span, options, past=past)
 
-    def topic_table(self, topic: Topic, names: tuple[str, ...]) -> Table:
+    def topic_table(self, topic: TopicTable, names: tuple[str, ...]) -> ArrowTable:
         self.topics.append((topic, names))
         connect = self.connect  # and not self: DuckDB would hold who holds it
         scan = self._scan(topic, names) if self._scan is not None else lambda: topic.batches(connect, names)
-        return Table(topic.fields(names), scan)
+        return ArrowTable(topic.fields(names), scan)
 
-    def _register(self, table: Table) -> str:
+    def _register(self, table: ArrowTable) -> str:
         name = f"_tidelog_{len(self.tables)}"
         self.tables.append(table)
         self.engine.register(name, table)
@@ -384,7 +385,7 @@ def _mistaken(engine: DuckDBPyConnection, query: str, parsed: dict[str, Any]) ->
 
 def read_views(cluster: Cluster) -> dict[str, View]:
     """Those that have a generation to show."""
-    from tidelog.views.catalog import View, read_catalog
+    from tidelog.control.catalog import View, read_catalog
 
     found = read_catalog(cluster).values()
     return {one.name: one for one in found if isinstance(one, View) and one.current is not None}

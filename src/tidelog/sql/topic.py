@@ -21,7 +21,7 @@ from tidelog.errors import UndecodableValue
 from tidelog.record.header import Buffer, DecodedBinary
 from tidelog.schema.decoding.column import Column
 from tidelog.schema.decoding.decoder import Decoder, Failed, Reader, WriterOf, json_reader, reader_of
-from tidelog.sql.c_stream import Batch, Field, Piece
+from tidelog.sql.c_stream import ArrowBatch, ArrowField, ArrowPiece
 from tidelog.sql.decoded import field_of, piece_of
 from tidelog.sql.reading import Connect, Run, read_span, runs_of
 from tidelog.sql.shape import OF_THE_RECORD, Sample, Shape, fitted, frame_of, shape_of
@@ -39,7 +39,7 @@ SAMPLE_FETCHES = 4  # at most, to reach the last one
 SAMPLE_WAIT_MS = 100
 
 FORMAT_OF = {"topic": "u", "partition": "i", "offset": "l", "timestamp": "tsm:"}
-HEADERS = Field("headers", "+l", (Field("item", "+s", (Field("key", "u"), Field("value", "z"))),))
+HEADERS = ArrowField("headers", "+l", (ArrowField("item", "+s", (ArrowField("key", "u"), ArrowField("value", "z"))),))
 
 
 class Options(NamedTuple):
@@ -48,7 +48,7 @@ class Options(NamedTuple):
     strict: bool = False
 
 
-class Topic(NamedTuple):
+class TopicTable(NamedTuple):
     span: Span
     shape: Shape
     reader: Reader | None  # of the registry's schema
@@ -59,24 +59,24 @@ class Topic(NamedTuple):
     def names(self) -> tuple[str, ...]:
         return (*self.shape.names, *OF_THE_RECORD)
 
-    def fields(self, names: Iterable[str]) -> list[Field]:
+    def fields(self, names: Iterable[str]) -> list[ArrowField]:
         return [self._field(name) for name in names]
 
-    def _field(self, name: str) -> Field:
+    def _field(self, name: str) -> ArrowField:
         if name == "headers":
             return HEADERS
         if name in ("key", "value"):
             text = self.shape.key_is_text if name == "key" else self.shape.value_is_text
-            return Field(name, "u" if text else "z")
+            return ArrowField(name, "u" if text else "z")
         if name in FORMAT_OF:
-            return Field(name, FORMAT_OF[name])
+            return ArrowField(name, FORMAT_OF[name])
         return field_of(self.column(name), name)
 
     def column(self, name: str) -> Column:
         assert self.shape.root is not None
         return self.shape.root.children[self.shape.names.index(name)]
 
-    def batches(self, connect: Connect, names: tuple[str, ...]) -> Iterator[Batch]:
+    def batches(self, connect: Connect, names: tuple[str, ...]) -> Iterator[ArrowBatch]:
         made = Batches(self, names)
         for run in read_span(connect, self.span, committed=self.options.committed):
             yield made.batch(run)
@@ -86,7 +86,7 @@ class Topic(NamedTuple):
 class Batches:
     """Runs into batches, for one scan. A decoder belongs to one thread at a time, as a scan does."""
 
-    def __init__(self, topic: Topic, names: tuple[str, ...]) -> None:
+    def __init__(self, topic: TopicTable, names: tuple[str, ...]) -> None:
         self.topic = topic
         self.names = names
         self.failures = 0
@@ -99,32 +99,32 @@ class Batches:
         elif wanted and shape.root is not None:
             self._decoder = Decoder(json_reader(Column("value", "struct", tuple(wanted))))
 
-    def batch(self, run: Run) -> Batch:
+    def batch(self, run: Run) -> ArrowBatch:
         fields = self._fields(run) if self._decoder is not None else {}
-        return Batch(
+        return ArrowBatch(
             run.length, tuple(fields[name] if name in fields else self._kafka(name, run) for name in self.names)
         )
 
-    def _kafka(self, name: str, run: Run) -> Piece:
+    def _kafka(self, name: str, run: Run) -> ArrowPiece:
         count, parts = run.length, run.columns.parts
         if name == "offset":
-            return Piece(count, (None, parts[0]), offset=run.first)
+            return ArrowPiece(count, (None, parts[0]), offset=run.first)
         if name == "timestamp":
-            return Piece(count, (None, parts[1]), offset=run.first)
+            return ArrowPiece(count, (None, parts[1]), offset=run.first)
         if name == "partition":
-            return Piece(count, (None, array("i", [run.at.partition]) * count))
+            return ArrowPiece(count, (None, array("i", [run.at.partition]) * count))
         if name == "topic":
             data = run.at.topic.encode()
-            return Piece(count, (None, array("i", range(0, (count + 1) * len(data), len(data))), data * count))
+            return ArrowPiece(count, (None, array("i", range(0, (count + 1) * len(data), len(data))), data * count))
         if name == "headers":
             return _headers(run)
         is_text = self.topic.shape.key_is_text if name == "key" else self.topic.shape.value_is_text
         binary = parts[2] if name == "key" else parts[3]
-        return Piece(count, as_text(binary) if is_text else binary, offset=run.first)
+        return ArrowPiece(count, as_text(binary) if is_text else binary, offset=run.first)
 
     # Fields
 
-    def _fields(self, run: Run) -> dict[str, Piece]:
+    def _fields(self, run: Run) -> dict[str, ArrowPiece]:
         decoder, validity_offsets_data = self._decoder, run.columns.parts[3]
         assert decoder is not None
         taken, failed = decoder.take(run.length, run.first, *validity_offsets_data)
@@ -161,15 +161,15 @@ class Batches:
             )
 
 
-def _headers(run: Run) -> Piece:
+def _headers(run: Run) -> ArrowPiece:
     headers = run.columns.parts[4]
     if headers is None:
-        empty = Piece(0, (None,), (Piece(0, (None, bytes(4), b"")), Piece(0, (None, bytes(4), b""))))
-        return Piece(run.length, (None, bytes(4 * run.length + 4)), (empty,))
+        empty = ArrowPiece(0, (None,), (ArrowPiece(0, (None, bytes(4), b"")), ArrowPiece(0, (None, bytes(4), b""))))
+        return ArrowPiece(run.length, (None, bytes(4 * run.length + 4)), (empty,))
     offsets, names, values = headers
     total = len(names[1]) // 4 - 1
-    pairs = Piece(total, (None,), (Piece(total, as_text(names)), Piece(total, values)))
-    return Piece(run.length, (None, offsets), (pairs,), offset=run.first)
+    pairs = ArrowPiece(total, (None,), (ArrowPiece(total, as_text(names)), ArrowPiece(total, values)))
+    return ArrowPiece(run.length, (None, offsets), (pairs,), offset=run.first)
 
 
 def _repaired(run: Run, failed: list[Failed], root: Column) -> DecodedBinary:
@@ -204,14 +204,14 @@ def binary_of(rows: list[bytes | None]) -> DecodedBinary:
 # --- opening ---------------------------------------------------------------------------------------------------------
 
 
-def open_topic(cluster: Cluster, span: Span, options: Options, *, past: Span | None = None) -> Topic:
+def open_topic(cluster: Cluster, span: Span, options: Options, *, past: Span | None = None) -> TopicTable:
     """`past` is sampled in place of a span that has nothing yet, as a follower's."""
     if options.raw:
-        return Topic(span, shape_of(Sample((), ()), raw=True), None, None, options)
+        return TopicTable(span, shape_of(Sample((), ()), raw=True), None, None, options)
     sample = take_sample(cluster, past if past is not None else span, options)
     reader, writer_of = _registered(cluster, span.topic, sample)
     column = None if reader is None else reader.column
-    return Topic(span, shape_of(sample, column), reader, writer_of, options)
+    return TopicTable(span, shape_of(sample, column), reader, writer_of, options)
 
 
 def take_sample(cluster: Cluster, span: Span, options: Options) -> Sample:

@@ -24,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 from tidelog.control.urls import redacted
 from tidelog.errors import NotShown, TidelogError, UsageError
 from tidelog.schema.column_types import c_format
-from tidelog.sql.c_stream import Batch, Field, Piece, Table
+from tidelog.schema.declaration import Column, Declaration, Row, json_text
+from tidelog.sql.c_stream import ArrowBatch, ArrowField, ArrowPiece, ArrowTable
 from tidelog.sql.topic import binary_of
-from tidelog.views.declaration import Column, Declaration, Row, json_text
 from tidelog.views.stores.allowing import Allowed, allowed_stores, harm_of, open_recorded, refusal
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Store
 
 if TYPE_CHECKING:
+    from tidelog.control.catalog import View
     from tidelog.record.header import Buffer
-    from tidelog.views.catalog import View
 
 PRECISION, SCALE = 38, 18
 AGAIN_S = 2.0  # after which who was told to may ask again
@@ -40,7 +40,7 @@ EPOCH_DAY = date(1970, 1, 1).toordinal()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def view_table(view: View, columns: frozenset[str] | None, allowed: Allowed = allowed_stores) -> Table:
+def view_table(view: View, columns: frozenset[str] | None, allowed: Allowed = allowed_stores) -> ArrowTable:
     store = open_one(view, allowed)
     try:
         generation, declared = shown_by(store, view.name)
@@ -48,8 +48,8 @@ def view_table(view: View, columns: frozenset[str] | None, allowed: Allowed = al
         store.close()
     every = declared.columns
     wanted = [column for column in every if columns is None or column.name.lower() in columns] or [every[0]]
-    fields = [Field(column.name, c_format(column.type, PRECISION, SCALE)) for column in wanted]
-    return Table(fields, lambda: _batches(open_one(view, allowed), view.name, generation, declared, wanted))
+    fields = [ArrowField(column.name, c_format(column.type, PRECISION, SCALE)) for column in wanted]
+    return ArrowTable(fields, lambda: _batches(open_one(view, allowed), view.name, generation, declared, wanted))
 
 
 def shown_by(store: Store, view: str) -> tuple[int, Declaration]:
@@ -63,7 +63,7 @@ def shown_by(store: Store, view: str) -> tuple[int, Declaration]:
 
 def _batches(
     store: Store, view: str, generation: int, declared: Declaration, columns: Sequence[Column]
-) -> Iterator[Batch]:
+) -> Iterator[ArrowBatch]:
     try:
         after = None
         while True:
@@ -71,7 +71,7 @@ def _batches(
             if page.place.generation != generation:
                 raise _rebuilt(view)
             if page.rows:
-                yield Batch(len(page.rows), tuple(piece_of(column, page.rows) for column in columns))
+                yield ArrowBatch(len(page.rows), tuple(piece_of(column, page.rows) for column in columns))
                 after = declared.key_of(page.rows[-1])
             if not page.more or not page.rows:
                 return
@@ -121,15 +121,15 @@ def _showing(url: str, view: str, allowed: Allowed) -> Store | None:
     return None
 
 
-def piece_of(column: Column, rows: Sequence[Row]) -> Piece:
+def piece_of(column: Column, rows: Sequence[Row]) -> ArrowPiece:
     values = [row.get(column.name) for row in rows]
     if column.type in BYTES_OF:
         to_bytes = BYTES_OF[column.type]
-        return Piece(len(values), binary_of([None if value is None else to_bytes(value) for value in values]))
+        return ArrowPiece(len(values), binary_of([None if value is None else to_bytes(value) for value in values]))
     validity = _bits(value is not None for value in values)
     if column.type == "boolean":
-        return Piece(len(values), (validity, _bits(bool(value) for value in values)))
-    return Piece(len(values), (validity, FIXED[column.type](values)))
+        return ArrowPiece(len(values), (validity, _bits(bool(value) for value in values)))
+    return ArrowPiece(len(values), (validity, FIXED[column.type](values)))
 
 
 def _bits(flags: Iterator[bool] | Any) -> bytes:

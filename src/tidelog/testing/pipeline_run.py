@@ -32,7 +32,7 @@ from tidelog.testing.pipeline_sinks import (
     CrashingSink,
     CrashPoint,
     MemorySink,
-    MicroBatch,
+    MicroBatchOutput,
     unlogged_crash,
 )
 from tidelog.testing.pipeline_state import StateRow, state_rows
@@ -63,7 +63,7 @@ class PipelineRun:
         streams: Sequence[InputStream],
         place: RestartPoint,
     ) -> None:
-        self.micro_batches: list[MicroBatch] = []
+        self.micro_batches: list[MicroBatchOutput] = []
         self._spark = spark
         self._pipeline = pipeline
         self._inputs = inputs

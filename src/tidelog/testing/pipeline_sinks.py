@@ -25,7 +25,7 @@ CrashPoint = Literal["after offsets", "between tasks", "before the sink", "befor
 CRASH_POINTS: tuple[CrashPoint, ...] = ("after offsets", "between tasks", "before the sink", "before the commit")
 
 
-class MicroBatch(NamedTuple):
+class MicroBatchOutput(NamedTuple):
     """What a micro-batch put out. One that is run again has the same number again."""
 
     number: int
@@ -39,11 +39,11 @@ class MemorySink:
         self._rows_out = RowsOut(frame.sparkSession, frame.schema)
         self._taken = -1
 
-    def take(self) -> MicroBatch:
+    def take(self) -> MicroBatchOutput:
         """The one that was written last."""
         written = self.table.dataSinceBatch(self._taken)
         self._taken = self.table.latestBatchId().get()
-        return MicroBatch(self._taken, self._rows_out.to_python(written))
+        return MicroBatchOutput(self._taken, self._rows_out.to_python(written))
 
 
 class CrashingSink:
@@ -57,7 +57,7 @@ class CrashingSink:
         self._session = frame.sparkSession
         self._point = point
         self.reached = False
-        self.written: MicroBatch | None = None
+        self.written: MicroBatchOutput | None = None
 
     def apply(self, frame: Any, number: int) -> None:
         """Called by Spark with the rows of a micro-batch, when its offsets are logged and no task has run."""
@@ -70,7 +70,7 @@ class CrashingSink:
         elif self._point != "after offsets":
             collected = rows.collect()
             if self._point == "before the commit":
-                self.written = MicroBatch(number, collected)
+                self.written = MicroBatchOutput(number, collected)
         raise Crash(self._point)
 
     class Java:

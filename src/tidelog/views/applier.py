@@ -29,10 +29,10 @@ from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import MAX_WAIT_MS, Consumer, Fetched
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.control import catalog
+from tidelog.control.catalog import CATALOG, VIEW, Generation, View, find_view
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, BrokerError, Disconnected, StorageError, TidelogError, UsageError
-from tidelog.views import catalog
-from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view
 from tidelog.views.changes import NoChange
 from tidelog.views.folding import RowFolding
 from tidelog.views.follower import Follower, Opener

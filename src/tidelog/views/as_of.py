@@ -24,13 +24,14 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
 from tidelog.control import marks as marks_topics
+from tidelog.control.catalog import Generation, View, find_view
 from tidelog.control.marks import Ends, Mark, each_mark
 from tidelog.control.reading import read
 from tidelog.errors import CursorExpired, UsageError
 from tidelog.record.columns import Row as Record
-from tidelog.views.catalog import Generation, View, check_own_rows, find_view
+from tidelog.schema.declaration import Declaration, Key, Row
 from tidelog.views.changes import changes_of
-from tidelog.views.declaration import Declaration, Key, Row
+from tidelog.views.lifecycle import check_own_rows
 from tidelog.views.reading import reached
 
 Rows = dict[Key, Row]

@@ -28,12 +28,12 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import TOPIC, VIEW, Catalog, View
+from tidelog.control.derived import Derived
 from tidelog.control.health import health_of
 from tidelog.control.reading import follow
 from tidelog.control.status import Report, read_status
 from tidelog.errors import BrokerError, NotAnswered, PipelineStopped, TidelogError, UnknownKey, UsageError
-from tidelog.views.catalog import TOPIC, VIEW, Catalog, View
-from tidelog.views.derived import Derived
 
 QUESTIONS, REPLIES = "__tidelog.questions.", "__tidelog.replies."
 NAME_MAX = 249  # of a topic

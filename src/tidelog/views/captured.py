@@ -26,13 +26,13 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.captures import JSON, ROW, CapturedTable, read_captures, sink_of
+from tidelog.control.catalog import Generation, View
 from tidelog.errors import UndecodableValue, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.schema.column_types import KINDS, LONG
 from tidelog.schema.connect import FORMS, SCALE, ColumnType, from_connect
-from tidelog.views.catalog import Generation, View
+from tidelog.schema.declaration import Declaration, Row, column_from_json, declare, from_json
 from tidelog.views.changes import DELETE, TRUNCATE, UPDATE, Change, NoChange
-from tidelog.views.declaration import Declaration, Row, column_from_json, declare, from_json
 from tidelog.views.framed import FramedValues
 
 PREFIX = "table:"  # of the name by which a feed knows one; no view's name has a colon

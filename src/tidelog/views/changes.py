@@ -26,7 +26,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Ends, Mark
 from tidelog.errors import Disconnected, PeerError, UsageError
 from tidelog.record.columns import Row as Record
-from tidelog.views.declaration import Column, Declaration, Key, Row, Value, column_from_json, to_json
+from tidelog.schema.declaration import Column, Declaration, Key, Row, Value, column_from_json, to_json
 
 CREATE, UPDATE, DELETE, READ, TRUNCATE = "c", "u", "d", "r", "t"
 TOMBSTONE: Mapping[str, Any] = {"before": None, "after": None, "op": DELETE}

@@ -23,12 +23,12 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import Consumer, Fetched
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
-from tidelog.control import marks
+from tidelog.control import catalog, marks
+from tidelog.control.catalog import CATALOG, VIEW, Generation, View, find_view
 from tidelog.control.marks import Mark, partition_of_marks, read_mark
 from tidelog.errors import BrokerError, CursorExpired, NotShown, UsageError
-from tidelog.views import catalog
+from tidelog.views import lifecycle
 from tidelog.views.captured import PREFIX, captured_view, changes_of_table
-from tidelog.views.catalog import CATALOG, VIEW, Generation, View, find_view
 from tidelog.views.changes import Change, changes_of
 from tidelog.views.feeds import Cursor, after_switch, check_place, cursor_at, to_text
 from tidelog.wire.error_code import ErrorCode
@@ -249,7 +249,7 @@ class FeedReader:
 def _live(view: View) -> Generation:
     if view.current is None:
         raise NotShown(f"view {view.name} has no live generation yet; try again")
-    catalog.check_own_rows(view, "feed")
+    lifecycle.check_own_rows(view, "feed")
     return view.current
 
 

@@ -30,10 +30,10 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.catalog import Generation, View
 from tidelog.control.marks import Ends
 from tidelog.errors import NotShown, UsageError
 from tidelog.schema.expression.evaluation import Predicate
-from tidelog.views.catalog import Generation, View
 from tidelog.views.changes import CREATE, READ, TRUNCATE, Change
 
 VERSION = 1

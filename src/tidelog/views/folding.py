@@ -20,8 +20,8 @@ from typing import Any, Protocol, cast
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import UsageError
 from tidelog.schema.column_types import BINARY, BOOLEAN, DATE, DECIMAL, DOUBLE, JSON, LONG, STRING, TIMESTAMP
+from tidelog.schema.declaration import Declaration, Key, Row, Value, from_json, to_json
 from tidelog.views.changes import Change
-from tidelog.views.declaration import Declaration, Key, Row, Value, from_json, to_json
 from tidelog.views.reading import Fold
 from tidelog.views.stores.store import KeyedStore, Store
 

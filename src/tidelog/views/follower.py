@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
+from tidelog.control.catalog import Generation
 from tidelog.control.marks import Ends, partition_of_marks, read_mark, topic_of
 from tidelog.errors import AnotherApplier, TidelogError
-from tidelog.views.catalog import Generation
 from tidelog.views.following import copy_of, is_due, is_due_of, next_copy
 from tidelog.views.reading import Fold, LeftBehind, Pace, Reading, opened
 from tidelog.views.sharing import Begun, Share

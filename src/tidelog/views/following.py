@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from tidelog.control.catalog import Generation, View
 from tidelog.control.marks import Ends
-from tidelog.views.catalog import Generation, View
 from tidelog.views.reading import reached
 from tidelog.views.stores.store import COPY, generation_of
 

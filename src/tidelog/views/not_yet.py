@@ -1,83 +1,26 @@
-"""What to say when a wait was not over in time: which hop it waits for, how far that one is, and how its worker is. And
-of a view that the catalog does not have: whether a run is about to make it.
+"""What to say when a wait was not over in time: which hop it waits for, how far that is, and how its worker is. Pure.
 
-    a sink     what its last mark has read of what was asked for, and how its query is, by the query's own reports
-    a store    where it is in the view's topic, and how its appliers are, by theirs
-    a view     its query is `starting`, by what its run tells before it starts Spark (`tell_starting`)
-
-Pure but for `reports_of`, `tell_starting` and `check_not_coming`. What cannot be read, as by a user who may not, is
-left out: the answer is late already.
+a sink     what its last mark has read of what was asked for, and how its query is, by the query's own reports
+a store    where it is in the view's topic, and how its appliers are, by theirs
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.control.captures import sink_of
-from tidelog.control.health import AT_WORK, STARTING, STARTS_WITHIN_MS, STOPPED, age_of, health_of, told_state
-from tidelog.control.status import Report, Reporter, read_status
-from tidelog.errors import NotShown, TidelogError
+from tidelog.control.health import AT_WORK, health_of
+from tidelog.control.status import Report
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
     from tidelog.control.marks import Ends, Mark
     from tidelog.views.waiting import After, Hop
 
-QUERY, VIEW = "query", "view"
-AGAIN_S = 5
+QUERY = "query"
 APPLIES = ("applier", "read model")
 STATUS_SHOWS = "`tidelog status` shows all parts"
-
-
-def reports_of(cluster: Cluster) -> list[Report]:
-    with suppress(TidelogError):
-        return read_status(cluster)
-    return []
-
-
-# A view that a run is about to make --------------------------------------------------------------------------------
-
-
-@contextmanager
-def tell_starting(cluster: Cluster, app: str, views: Iterable[str]) -> Iterator[None]:
-    """That a run is about to make these, which the catalog does not have yet. What ends it early is told, too."""
-    told = {view: Reporter(cluster, QUERY, f"{app}.{view}") for view in views}
-
-    def tell(state: str) -> None:
-        for view, reporter in told.items():
-            figures = {"state": state, "app": app, "output": {"kind": VIEW, "name": view, "topic": None}}
-            reporter.tell(figures, at_once=True)
-
-    tell(STARTING)
-    try:
-        yield
-    except BaseException:
-        tell(STOPPED)
-        raise
-
-
-def coming(reports: Iterable[Report], view: str, now_ms: float) -> str | None:
-    """Which app is about to make this view; None where none has said so."""
-    for one in reports:
-        output = one.figures.get("output") if one.kind == QUERY else None
-        if not isinstance(output, dict) or (output.get("kind"), output.get("name")) != (VIEW, view):
-            continue
-        if told_state(one.figures) == STARTING and abs(age_of(one.figures, now_ms)) < STARTS_WITHIN_MS:
-            return str(one.figures.get("app"))
-    return None
-
-
-def check_not_coming(cluster: Cluster, view: str) -> None:
-    """For who has not found a view: `NotShown` where it is only early."""
-    if (app := coming(reports_of(cluster), view, time.time() * 1000)) is not None:
-        raise NotShown(f"view {view} is not there yet: app {app} is starting; try again in {AGAIN_S} s", AGAIN_S)
-
-
-# A wait that was in vain ----------------------------------------------------------------------------------------------
 
 
 def held_back(hop: Hop, mark: Mark, event_time_ms: int | None, silent: Mapping[str, int]) -> str:

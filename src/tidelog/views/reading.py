@@ -37,13 +37,13 @@ from tidelog.client.consumer import Fetched
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, NOT_FOUND, READ_COMMITTED, list_offsets
 from tidelog.control import marks as marks_topics
+from tidelog.control.catalog import Generation
 from tidelog.control.marks import Ends, Mark, partition_of_marks
 from tidelog.errors import CursorExpired
 from tidelog.record.columns import Columns
 from tidelog.record.columns import Row as Record
-from tidelog.views.catalog import Generation
+from tidelog.schema.declaration import Declaration
 from tidelog.views.changes import Change, Stretch, changes_of
-from tidelog.views.declaration import Declaration
 from tidelog.views.same_log import is_kept, offset_of
 from tidelog.views.stores.store import Place
 

@@ -37,7 +37,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.client.admin import groups
 from tidelog.client.cluster import Cluster
-from tidelog.client.membership import Member
+from tidelog.client.membership import GroupMembership
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Ends
 from tidelog.control.status import read_status, take_away
@@ -154,7 +154,7 @@ class Sharing:
     def __init__(self, cluster: Cluster, group: str, store: Store) -> None:
         self._cluster = cluster
         self._store = store
-        self._member = Member(cluster, group)
+        self._member = GroupMembership(cluster, group)
         self.member_id: str | None = self._member.member_id
         self._looked_at = 0.0
         self._seen: tuple[int | None, frozenset[int]] = (None, frozenset())

@@ -32,14 +32,15 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.control.captures import Captured, read_captures, sink_of
+from tidelog.control.catalog import Catalog, Generation, View, read_catalog
+from tidelog.control.derived import FIRST, Derived
 from tidelog.control.marks import FIRST_LOOK, NOTHING_HELD, Ends, Mark, decode, partition_of_marks, read_mark
 from tidelog.control.positions import check, is_at_least
 from tidelog.control.reading import follow, span
+from tidelog.control.starting import reports_of
 from tidelog.errors import BrokerError, HeldBack, NotYetApplied, UsageError
 from tidelog.views.awaited import Awaited, holding, is_at, milliseconds_of
-from tidelog.views.catalog import Catalog, Generation, View, read_catalog
-from tidelog.views.derived import FIRST, Derived
-from tidelog.views.not_yet import held_back, reports_of, sink_behind, store_behind
+from tidelog.views.not_yet import held_back, sink_behind, store_behind
 from tidelog.views.reading import reached
 from tidelog.views.stores.store import Place, generation_of
 

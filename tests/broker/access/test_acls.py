@@ -10,7 +10,8 @@ from raw import batch_of, fetch, produce
 
 from proving import proves
 from tidelog.broker.access import acls as rules
-from tidelog.broker.access.acls import ALL, ALLOW, DENY, DESCRIBE, LITERAL, PREFIXED, READ, TOPIC, WRITE, Acl, Asker
+from tidelog.broker.access.acls import ALL, ALLOW, DENY, DESCRIBE, LITERAL, PREFIXED, READ, TOPIC, WRITE, Asker
+from tidelog.wire.acl import Acl
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from tidelog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest

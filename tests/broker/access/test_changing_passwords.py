@@ -15,13 +15,14 @@ from access import ADMIN, AUTHORIZER, PASSWORD, AccessBroker, Client, Refused
 from certificates import Certificates
 from proving import proves
 from tidelog.broker.access import logins
-from tidelog.broker.access.acls import ALLOW, DENY, LITERAL, READ, TOPIC, UNKNOWN_HOST, Acl, Asker, allows
+from tidelog.broker.access.acls import ALLOW, DENY, LITERAL, READ, TOPIC, UNKNOWN_HOST, Asker, allows
 from tidelog.broker.access.logins import Login, LoginRefused, Unverified
 from tidelog.broker.access.state import AccessState
 from tidelog.broker.loop import Loop
 from tidelog.broker.server import Server
 from tidelog.broker.settings.configuring import load_broker_config
 from tidelog.logger import Logger
+from tidelog.wire.acl import Acl
 from tidelog.wire.messages.api_versions import ApiVersionsRequest
 from tidelog.wire.messages.metadata import MetadataRequest
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proving import proves
-from tidelog.broker.access.acls import Acl
 from tidelog.broker.access.entities import CLIENT, USER, Entity
 from tidelog.broker.access.state import (
     acl_record,
@@ -19,6 +18,7 @@ from tidelog.broker.access.state import (
     user_record,
 )
 from tidelog.errors import DataFolderError
+from tidelog.wire.acl import Acl
 from tidelog.wire.scram import Credential
 
 names = st.text(min_size=1, max_size=5).filter(lambda text: text.isprintable())

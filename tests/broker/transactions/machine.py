@@ -9,7 +9,7 @@ from tidelog.broker.transactions.adding import Writer, decide_add, may_write
 from tidelog.broker.transactions.clock import awaken, expire, followed, time_out
 from tidelog.broker.transactions.ending import decide_complete, decide_end
 from tidelog.broker.transactions.initialising import Fence, Holder, Init, decide_init
-from tidelog.broker.transactions.outcome import Later, Outcome
+from tidelog.broker.transactions.outcome import Later, TransactionOutcome
 from tidelog.broker.transactions.settings import TransactionSettings
 from tidelog.broker.transactions.state import NO_PRODUCER, PartitionName, Transaction, apply, fresh, to_records
 
@@ -42,10 +42,12 @@ class Machine:
 
     # Requests: an outcome, or what must come first ---------------------------------------------------------------
 
-    def init(self, name: str, expected: Holder | None = None, timeout_ms: int = TIMEOUT_MS) -> Outcome | Later:
+    def init(
+        self, name: str, expected: Holder | None = None, timeout_ms: int = TIMEOUT_MS
+    ) -> TransactionOutcome | Later:
         return self._init(Init(name, timeout_ms, expected))
 
-    def _init(self, init: Init) -> Outcome | Later:
+    def _init(self, init: Init) -> TransactionOutcome | Later:
         found = decide_init(self.state, init, "ticket", self.now)
         if isinstance(found, Fence):
             self.write(found.records)
@@ -54,11 +56,13 @@ class Machine:
             return self._init(found.then)
         return self._settle(found, lambda fresh_id: self._init(init._replace(fresh_id=fresh_id)))
 
-    def add(self, writer: Writer, *places: PartitionName, groups: Iterable[str] = ()) -> Outcome | Later:
+    def add(self, writer: Writer, *places: PartitionName, groups: Iterable[str] = ()) -> TransactionOutcome | Later:
         found = decide_add(self.state, writer, places, groups, "ticket", self.now)
-        return self._settle(found, lambda _: Outcome())
+        return self._settle(found, lambda _: TransactionOutcome())
 
-    def end(self, writer: Writer, commit: bool, *, bump: bool = False, fresh_id: int = NO_PRODUCER) -> Outcome | Later:
+    def end(
+        self, writer: Writer, commit: bool, *, bump: bool = False, fresh_id: int = NO_PRODUCER
+    ) -> TransactionOutcome | Later:
         found = decide_end(self.state, writer, commit, "ticket", self.now, bump=bump, fresh_id=fresh_id)
         return self._settle(found, lambda new_id: self.end(writer, commit, bump=bump, fresh_id=new_id))
 
@@ -88,7 +92,9 @@ class Machine:
             apply(again, *one)
         assert again == self.state, "a snapshot gives the same state"
 
-    def _settle(self, found: Decision | Later, with_id: Callable[[int], Outcome | Later]) -> Outcome | Later:
+    def _settle(
+        self, found: Decision | Later, with_id: Callable[[int], TransactionOutcome | Later]
+    ) -> TransactionOutcome | Later:
         if found is Later.PRODUCER_ID:
             self.next_producer_id += 1
             return with_id(self.next_producer_id)
@@ -96,10 +102,10 @@ class Machine:
             return found
         self.write(found.records)
         [(_, outcome)] = found.replies
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, TransactionOutcome)
         return outcome
 
 
-def writer(name: str, outcome: Outcome | Later) -> Writer:
-    assert isinstance(outcome, Outcome) and not outcome.error_code, outcome
+def writer(name: str, outcome: TransactionOutcome | Later) -> Writer:
+    assert isinstance(outcome, TransactionOutcome) and not outcome.error_code, outcome
     return Writer(name, outcome.producer_id, outcome.epoch)

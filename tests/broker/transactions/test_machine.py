@@ -8,7 +8,7 @@ from broker.transactions.machine import TIMEOUT_MS, Machine, writer
 from proving import proves
 from tidelog.broker.transactions.adding import Writer
 from tidelog.broker.transactions.initialising import Holder
-from tidelog.broker.transactions.outcome import Later, Outcome
+from tidelog.broker.transactions.outcome import Later, TransactionOutcome
 from tidelog.broker.transactions.settings import TransactionSettings
 from tidelog.broker.transactions.state import LAST_EPOCH_FOR_CLIENTS, apply, record
 from tidelog.broker.transactions.states import MOVES, PREPARED, State
@@ -18,8 +18,8 @@ from tidelog.wire.error_code import ErrorCode as E
 HERE, THERE = ("orders", 0), ("orders", 1)
 
 
-def code(outcome: Outcome | Later) -> int:
-    assert isinstance(outcome, Outcome), outcome
+def code(outcome: TransactionOutcome | Later) -> int:
+    assert isinstance(outcome, TransactionOutcome), outcome
     return outcome.error_code
 
 
@@ -33,8 +33,8 @@ def at_epoch(machine: Machine, name: str, epoch: int) -> Writer:
 @proves("F2")
 def test_a_new_id_gets_a_producer_id_that_was_never_used_and_epoch_0() -> None:
     machine = Machine()
-    assert machine.init("a") == Outcome(0, 101, 0)
-    assert machine.init("b") == Outcome(0, 102, 0)
+    assert machine.init("a") == TransactionOutcome(0, 101, 0)
+    assert machine.init("b") == TransactionOutcome(0, 102, 0)
 
 
 @proves("F2")
@@ -75,7 +75,7 @@ def test_a_holder_that_names_its_epoch_gets_the_next_one_and_the_same_again_if_t
     first = writer("a", machine.init("a"))
     me = Holder(first.producer_id, first.epoch)
     second = machine.init("a", me)
-    assert second == Outcome(0, first.producer_id, first.epoch + 1)
+    assert second == TransactionOutcome(0, first.producer_id, first.epoch + 1)
     assert machine.init("a", me) == second
     writer("a", machine.init("a"))
     assert code(machine.init("a", me)) == E.PRODUCER_FENCED
@@ -86,7 +86,7 @@ def test_a_holder_that_has_a_transaction_open_and_names_its_epoch_goes_on_after_
     machine = Machine()
     holder = writer("a", machine.init("a"))
     machine.add(holder, HERE)
-    assert machine.init("a", Holder(holder.producer_id, holder.epoch)) == Outcome(0, holder.producer_id, 2)
+    assert machine.init("a", Holder(holder.producer_id, holder.epoch)) == TransactionOutcome(0, holder.producer_id, 2)
 
 
 @proves("F2")
@@ -180,7 +180,7 @@ def test_an_id_that_nobody_uses_is_forgotten_but_not_one_that_is_busy() -> None:
     machine.pass_time(1_000)
     machine.expire()
     assert set(machine.state.transactions) == {"busy"}
-    assert machine.init("idle") == Outcome(0, 103, 0)
+    assert machine.init("idle") == TransactionOutcome(0, 103, 0)
 
 
 @proves("F2")
@@ -201,7 +201,7 @@ def test_version_2_moves_the_epoch_with_every_end_and_answers_a_lost_reply_again
     holder = writer("a", machine.init("a"))
     machine.add(holder, HERE)
     ended = machine.end(holder, commit, bump=True)
-    assert ended == Outcome(0, holder.producer_id, holder.epoch + 1)
+    assert ended == TransactionOutcome(0, holder.producer_id, holder.epoch + 1)
     assert machine.end(holder, commit, bump=True) is Later.SETTLED
     assert code(machine.end(holder, not commit, bump=True)) == E.INVALID_TXN_STATE
     assert machine.end(writer("a", ended), False, bump=True) is Later.SETTLED, "the next one, already"
@@ -211,7 +211,7 @@ def test_version_2_moves_the_epoch_with_every_end_and_answers_a_lost_reply_again
     assert code(machine.end(holder, not commit, bump=True)) == E.INVALID_TXN_STATE
     after = writer("a", ended)
     assert code(machine.end(after, True, bump=True)) == E.INVALID_TXN_STATE
-    assert machine.end(after, False, bump=True) == Outcome(0, after.producer_id, after.epoch + 1)
+    assert machine.end(after, False, bump=True) == TransactionOutcome(0, after.producer_id, after.epoch + 1)
 
 
 @proves("F2")
@@ -221,7 +221,7 @@ def test_version_2_aborts_nothing_by_moving_the_epoch() -> None:
     assert code(machine.end(holder, True, bump=True)) == E.INVALID_TXN_STATE
     assert code(machine.end(holder, False)) == E.INVALID_TXN_STATE, "version 1 has nothing to abort"
     ended = machine.end(holder, False, bump=True)
-    assert ended == Outcome(0, holder.producer_id, holder.epoch + 1)
+    assert ended == TransactionOutcome(0, holder.producer_id, holder.epoch + 1)
     assert machine.end(holder, False, bump=True) == ended, "its reply was lost"
 
 
@@ -230,7 +230,7 @@ def test_when_the_epochs_are_used_up_init_gives_a_new_producer_id() -> None:
     machine = Machine()
     last = at_epoch(machine, "a", LAST_EPOCH_FOR_CLIENTS)
     renewed = machine.init("a", Holder(last.producer_id, last.epoch))
-    assert renewed == Outcome(0, 102, 0)
+    assert renewed == TransactionOutcome(0, 102, 0)
     assert machine.init("a", Holder(last.producer_id, last.epoch)) == renewed, "its reply was lost"
     assert code(machine.add(last, HERE)) == E.INVALID_PRODUCER_ID_MAPPING
 
@@ -241,7 +241,7 @@ def test_when_the_epochs_are_used_up_an_end_of_version_2_gives_a_new_producer_id
     last = at_epoch(machine, "a", LAST_EPOCH_FOR_CLIENTS)
     machine.add(last, HERE)
     ended = machine.end(last, True, bump=True)
-    assert ended == Outcome(0, 102, 0)
+    assert ended == TransactionOutcome(0, 102, 0)
     after = writer("a", ended)
     assert machine["a"].producer_id == last.producer_id, "the markers are for who wrote"
     assert machine.add(after, THERE) is Later.SETTLED
@@ -258,7 +258,7 @@ def test_a_fence_at_the_last_epoch_leaves_one_to_fence_with_and_then_changes_the
     machine = Machine()
     last = at_epoch(machine, "a", LAST_EPOCH_FOR_CLIENTS)
     machine.add(last, HERE)
-    assert machine.init("a") == Outcome(0, 102, 0)
+    assert machine.init("a") == TransactionOutcome(0, 102, 0)
 
 
 @proves("F2")
@@ -271,5 +271,5 @@ def test_the_table_has_a_way_out_of_every_state_but_the_last() -> None:
 @proves("T6")
 @pytest.mark.parametrize("key", [b'{"v":2,"kind":"transaction","id":"a"}', b'{"v":1,"kind":"pact","id":"a"}'])
 def test_a_record_of_a_newer_tidelog_stops_the_fold_by_name(key: bytes) -> None:
-    with pytest.raises(DataFolderError, match=r"in the transactions' topic is newer than this Tidelog.* use the newer"):
+    with pytest.raises(DataFolderError, match=r"in __tidelog.transactions is newer than this Tidelog.* use the newer"):
         apply(Machine().state, key, b"{}")

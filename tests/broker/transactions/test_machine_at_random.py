@@ -19,7 +19,7 @@ from broker.transactions.machine import TIMEOUT_MS, Machine
 from proving import proves
 from tidelog.broker.transactions.adding import Writer
 from tidelog.broker.transactions.initialising import Holder
-from tidelog.broker.transactions.outcome import Later, Outcome
+from tidelog.broker.transactions.outcome import Later, TransactionOutcome
 from tidelog.broker.transactions.state import LAST_EPOCH_FOR_CLIENTS, PartitionName, record
 from tidelog.broker.transactions.states import State
 from tidelog.wire.error_code import ErrorCode as E
@@ -127,14 +127,14 @@ class Story:
         self.settle(client.name)
         me, commit = client.asked
         outcome = self.machine.end(me, commit, bump=True)
-        assert isinstance(outcome, Outcome) and outcome.error_code == E.NONE, outcome
+        assert isinstance(outcome, TransactionOutcome) and outcome.error_code == E.NONE, outcome
         client.me, client.asked = Writer(client.name, outcome.producer_id, outcome.epoch), None
 
-    def judge(self, client: Client, outcome: Outcome | Later) -> Outcome | None:
+    def judge(self, client: Client, outcome: TransactionOutcome | Later) -> TransactionOutcome | None:
         """Whoever is not the holder hears so, whatever it asks for; None where it must wait."""
         if self.oracle.holder[client.name] is not client:
-            assert isinstance(outcome, Outcome) and outcome.error_code in NOT_THE_HOLDER, outcome
-        return outcome if isinstance(outcome, Outcome) else None
+            assert isinstance(outcome, TransactionOutcome) and outcome.error_code in NOT_THE_HOLDER, outcome
+        return outcome if isinstance(outcome, TransactionOutcome) else None
 
     def mark(self, client: Client, _place: PartitionName, _flag: bool) -> None:
         self.settle(client.name)

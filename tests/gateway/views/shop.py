@@ -16,10 +16,10 @@ from urllib.parse import urlencode
 from gateway.serving import SECONDS, Client
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import Security
+from tidelog.control.catalog import View
 from tidelog.control.marks import Mark
+from tidelog.schema.declaration import Declaration
 from tidelog.views.applier import Applier
-from tidelog.views.catalog import View
-from tidelog.views.declaration import Declaration
 from tidelog.views.stores.opening import open_store
 from views.writing import REVENUE, Pipeline, Rows, declare_view
 

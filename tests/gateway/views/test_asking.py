@@ -9,9 +9,9 @@ from gateway.views.test_permissions import SECRET, Guarded, basic, guarded
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.security import SASL_PLAINTEXT, Security
+from tidelog.control.catalog import Editor
+from tidelog.control.derived import Derived
 from tidelog.views.asking import Pipeline
-from tidelog.views.catalog import Editor
-from tidelog.views.derived import Derived
 from views.answering import Answering
 
 __all__ = ["guarded"]  # a fixture

@@ -18,16 +18,16 @@ from gateway.serving import SECONDS, Client, GatewayProcess, served
 from gateway.views.shop import Follower, Shop, fold, shop, wait_for
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import Editor
 from tidelog.gateway.routes import ROUTES
 from tidelog.gateway.views import feed as feed_module
 from tidelog.gateway.views import rendering
 from tidelog.gateway.views import ring as ring_module
 from tidelog.gateway.views import slot as slot_module
 from tidelog.gateway.views import subscriber as subscriber_module
-from tidelog.views import catalog
+from tidelog.schema.declaration import declare
+from tidelog.views import lifecycle
 from tidelog.views.applier import Applier
-from tidelog.views.catalog import Editor
-from tidelog.views.declaration import declare
 from tidelog.views.feeds import Cursor, from_text, to_text
 from tidelog.views.stores.opening import open_store
 from views.writing import Pipeline, declare_view
@@ -116,7 +116,7 @@ def test_a_switch_is_told_once_to_who_is_there_and_to_who_comes_back(client: Cli
         view = declare_view(sold.cluster, sold.name, partitions=1)
         new = Pipeline(sold.cluster, view.generations[1])
         live = new.batch({"tea": 100})
-        Editor(sold.cluster, sold.name).write(catalog.switch(view, 2, live.ends))
+        Editor(sold.cluster, sold.name).write(lifecycle.switch(view, 2, live.ends))
         new.batch({"tea": 101})
         events = there.take(2)
     with Follower(client, sold.name, before) as back:
@@ -138,7 +138,7 @@ def test_who_reads_after_a_switch_never_gets_the_old_generation(
         with Follower(client, made.name) as there:
             view = declare_view(made.cluster, made.name)
             new = Pipeline(made.cluster, view.generations[1])
-            Editor(made.cluster, made.name).write(catalog.switch(view, 2, new.batch({"tea": 100}).ends))
+            Editor(made.cluster, made.name).write(lifecycle.switch(view, 2, new.batch({"tea": 100}).ends))
             switched = there.next()
         path = f"/views/switching?generation={switched.data['generation']}"
         got = client("GET", path)

@@ -17,11 +17,12 @@ from tidelog.client.admin.access import OPERATIONS, PERMISSIONS, PREFIXED, RESOU
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.client.security import SASL_PLAINTEXT, Security
+from tidelog.control import catalog
+from tidelog.control.catalog import CATALOG, View
 from tidelog.errors import BrokerError, UsageError
 from tidelog.gateway.gateway import Gateway
 from tidelog.gateway.routes import ROUTES
-from tidelog.views import catalog
-from tidelog.views.catalog import CATALOG, View
+from tidelog.views import lifecycle
 from tidelog.views.feeds import Cursor, from_text, to_text
 from tidelog.wire.error_code import ErrorCode
 from views.writing import REVENUE
@@ -135,7 +136,7 @@ def test_who_writes_a_topic_of_his_own_into_the_catalog_gets_no_rows_of_anothers
             key, value = catalog.encode(view)
             producer.send(CATALOG.topic, value, key=key, partition=CATALOG.partition)
 
-    write(catalog.of_topic("revenue", "fred-x", REVENUE, 1, [sold.url]), "fred")
+    write(lifecycle.of_topic("revenue", "fred-x", REVENUE, 1, [sold.url]), "fred")
     try:
         for path in ("", "?key=tea", "?key=nothing", "?where=nothing+=+1", "?after=fred-x:0:0&timeout=0"):
             assert guarded.status("fred", f"/views/revenue{path}") == 403, path

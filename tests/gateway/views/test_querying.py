@@ -20,14 +20,14 @@ from gateway.serving import Client
 from gateway.views.shop import Shop, shop, wait_for
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import Editor
 from tidelog.control.marks import Sources
+from tidelog.control.starting import tell_starting
 from tidelog.errors import QueryTimedOut
 from tidelog.gateway.limits import CALLS_MAX, PAGE_BYTES
 from tidelog.gateway.refusal import refusal_of
-from tidelog.views.catalog import Editor
+from tidelog.schema.declaration import declare
 from tidelog.views.changes import encode
-from tidelog.views.declaration import declare
-from tidelog.views.not_yet import tell_starting
 from tidelog.views.stores.opening import open_store
 from views.writing import ORDERS
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.catalog import Generation
 from tidelog.errors import UsageError
 from tidelog.gateway.views import rendering
 from tidelog.gateway.views import ring as ring_module
 from tidelog.gateway.views.ring import Ring
 from tidelog.gateway.views.slot import Slot
 from tidelog.gateway.views.subscriber import Subscriber
-from tidelog.views.catalog import Generation
+from tidelog.schema.declaration import Row, declare, row_to_json
 from tidelog.views.changes import Change
-from tidelog.views.declaration import Row, declare, row_to_json
 from tidelog.views.feeds import Cursor, from_text
 
 DECLARED = declare({"id": "string"}, ("id",))

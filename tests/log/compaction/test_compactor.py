@@ -18,7 +18,7 @@ from tidelog.errors import HoleError
 from tidelog.log.commit import Committer
 from tidelog.log.compaction.compactor import Turn
 from tidelog.log.files import RealFiles
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.log import Log
 from tidelog.log.segment import Name, newest
 from tidelog.log.settings import DAY_MS, LogSettings
@@ -221,7 +221,7 @@ def test_damage_in_a_segment_that_was_replaced_is_no_hole(table: Table) -> None:
     table.compact()
     real = RealFiles()
     real.write(piece.fileno(), (b"rot",), piece.position + 100)
-    start = Boundary(piece.position, piece.base_offset)
+    start = BatchStart(piece.position, piece.base_offset)
     assert isinstance(table.log._reading.found_bad(piece._segment, start, "rot"), HoleError)
     table.commit()
     assert table.log.holes == ()

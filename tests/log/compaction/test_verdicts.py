@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proving import proves
 from tidelog.log.compaction.verdicts import Verdicts
-from tidelog.log.producers import Producer, RecentBatch
+from tidelog.log.producers import ProducerState, RecentBatch
 from tidelog.log.transactions import Aborted
 from tidelog.record.header import (
     CONTROL_BIT,
@@ -64,7 +64,7 @@ def test_a_marker_stays_with_its_records_and_for_its_time_after_them() -> None:
 @proves("T6", "D5")
 def test_the_last_batch_of_a_producer_that_is_remembered_stays() -> None:
     batches = (RecentBatch(0, 0, 5, -1), RecentBatch(1, 1, 8, -1))
-    producers = {1: Producer(0, NOW, batches), 2: Producer(3, NOW, ())}
+    producers = {1: ProducerState(0, NOW, batches), 2: ProducerState(3, NOW, ())}
     judged = Verdicts((), (), producers, NOW, discard=True)
     plain = [header(offset, 1, 0) for offset in (5, 8)]
     assert list(judged.of(plain)) == [FILTER, FILTER | REMEMBER_BIT]

@@ -29,8 +29,8 @@ from tidelog.pipelines.placing import Target
 from tidelog.pipelines.queries import Written, start_query
 from tidelog.pipelines.running import Settings, prepare, reader_of
 from tidelog.record.columns import Row as Record
+from tidelog.schema.declaration import Key, Row, row_to_json
 from tidelog.views.changes import changes_of
-from tidelog.views.declaration import Key, Row, row_to_json
 
 Rows = dict[Key, Row]
 ALL = Span()

@@ -21,7 +21,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.control.marks import Ends, Mark
 from tidelog.errors import Disconnected, NotShown, StorageError
-from tidelog.views.declaration import Row
+from tidelog.schema.declaration import Row
 from tidelog.views.stores.opening import open_store, scheme_of
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Page, Store
 

@@ -12,6 +12,7 @@ from pipelines.app.driven import Driven, make_topic
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import read_catalog
 from tidelog.errors import UsageError
 from tidelog.operators import aggregates as agg
 from tidelog.operators import deduplicate, tumbling
@@ -19,7 +20,6 @@ from tidelog.pipelines.analysing import Analysed, analyse, without_broker
 from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import read_catalog
 
 
 def shop() -> App:

@@ -19,6 +19,7 @@ from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 from tidelog.control.marks import read_mark
+from tidelog.control.passed import RecordPlace, pass_record, passed_by
 from tidelog.pipelines import history
 from tidelog.pipelines.app import App
 from tidelog.pipelines.inputs import Span
@@ -26,7 +27,6 @@ from tidelog.pipelines.operators.aggregates import count
 from tidelog.pipelines.operators.dedup import deduplicate
 from tidelog.pipelines.operators.windows.tumbling import tumbling
 from tidelog.testing.broker import TestBroker
-from tidelog.views.passed import RecordPlace, pass_record, passed_by
 
 NOT_JSON = "it is not JSON"
 ERRORS = "__connect.errors."

@@ -21,11 +21,11 @@ from pipelines.app.test_running import until
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import find_derived, read_catalog
+from tidelog.control.derived import GENERATION_HEADER
 from tidelog.errors import NotShown
 from tidelog.pipelines.app import App
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import find_derived, read_catalog
-from tidelog.views.derived import GENERATION_HEADER
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Ask, generation_of
 

@@ -16,13 +16,13 @@ from pipelines.app.test_running import ORDERS, orders, status, until
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import read_catalog
 from tidelog.control.health import reason_of
 from tidelog.control.status import read_status
 from tidelog.errors import ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.changed_views import prepare_run
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import read_catalog
 
 pytestmark = pytest.mark.full
 

@@ -20,6 +20,7 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import read_catalog
 from tidelog.errors import UsageError
 from tidelog.operators import aggregates as agg
 from tidelog.operators import deduplicate, event_time, tumbling
@@ -27,7 +28,6 @@ from tidelog.pipelines.app import App
 from tidelog.pipelines.collisions import LAST_READ, ONE_ROW, settlement_of
 from tidelog.pipelines.view_texts import DRIVER, STAGED
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import read_catalog
 
 VALUE = "id long, number long, parts array<long>"
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from proving import proves
+from tidelog.control.derived import TopicGeneration
 from tidelog.errors import UsageError
 from tidelog.pipelines.app import App
 from tidelog.pipelines.fingerprints import said_difference
 from tidelog.pipelines.graph import Graph, Node, as_dot, as_mermaid, as_text, graph_of
 from tidelog.pipelines.loading import load_app
-from tidelog.views.derived import TopicGeneration
 
 LIMIT = 100
 

@@ -13,12 +13,12 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.control import marks
+from tidelog.control.derived import DIFFERENCE, GENERATION_HEADER, ROWS, TopicGeneration
 from tidelog.control.marks import Mark, Sources
 from tidelog.control.owner import Owner
 from tidelog.errors import PipelineFailed
 from tidelog.pipelines import in_place
 from tidelog.testing.broker import TestBroker
-from tidelog.views.derived import DIFFERENCE, GENERATION_HEADER, ROWS, TopicGeneration
 
 PARTITIONS = 2
 SOURCES = Sources({TopicPartition("orders", 0): 30})

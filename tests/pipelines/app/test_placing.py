@@ -12,6 +12,8 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import Catalog, Editor, Generation, View, read_catalog
+from tidelog.control.derived import Derived, TopicGeneration, begin, new_topic, switch
 from tidelog.control.status import Reporter, read_status
 from tidelog.errors import UsageError, ViewChanged
 from tidelog.pipelines.app import App
@@ -25,11 +27,10 @@ from tidelog.pipelines.placing import (
     view_target,
 )
 from tidelog.pipelines.placing_topics import check_topic
+from tidelog.schema.declaration import Declaration, declare
 from tidelog.spark.ddl import is_ddl
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import Catalog, Editor, Generation, View, new_view, read_catalog, take_out, with_current
-from tidelog.views.declaration import Declaration, declare
-from tidelog.views.derived import Derived, TopicGeneration, begin, new_topic, switch
+from tidelog.views.lifecycle import new_view, take_out, with_current
 from tidelog.views.stores.opening import name_of
 from views.writing import REVENUE, Pipeline
 

@@ -15,6 +15,8 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
+from tidelog.control import catalog
+from tidelog.control.catalog import find_view
 from tidelog.control.marks import Sources
 from tidelog.control.status import Reporter, send_command
 from tidelog.errors import PipelineFailed, UsageError
@@ -26,8 +28,6 @@ from tidelog.pipelines.handover import Handover
 from tidelog.pipelines.placing import view_target
 from tidelog.pipelines.running import Run, Settings
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import find_view
 from views.applying import until
 from views.writing import ORDERS, Pipeline, declare_view
 

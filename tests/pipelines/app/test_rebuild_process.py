@@ -33,9 +33,9 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.control import marks
+from tidelog.control.catalog import find_view
 from tidelog.control.status import Commands, read_status
 from tidelog.errors import NotShown
-from tidelog.views.catalog import find_view
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, generation_of
 

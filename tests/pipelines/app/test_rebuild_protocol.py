@@ -16,6 +16,9 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control import catalog
+from tidelog.control.catalog import Editor, View, find_view
+from tidelog.control.derived import ROWS, Derived, TopicGeneration
 from tidelog.control.marks import Sources, topic_of
 from tidelog.control.status import Commands, Reporter, read_status, send_command
 from tidelog.errors import PipelineFailed, ProducerFenced, UsageError
@@ -33,9 +36,7 @@ from tidelog.pipelines.rebuilding import Rebuild, begin
 from tidelog.pipelines.running import Run, Settings
 from tidelog.pipelines.view_readers import readers_of
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
-from tidelog.views.catalog import Editor, View, find_view
-from tidelog.views.derived import ROWS, Derived, TopicGeneration
+from tidelog.views import lifecycle
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
 from views.applying import applying, shown, until
 from views.writing import REVENUE, Pipeline, declare_view, make_topics
@@ -185,7 +186,7 @@ def test_what_a_run_writes_to_the_catalog_during_a_rebuild_is_kept(ours: Cluster
     editor = catalog.Editor(ours, "revenue")  # of a run that starts meanwhile: who began the rebuild is fenced
     view = editor.view()
     assert view is not None
-    editor.write(catalog.go_on(view, REVENUE, "f1"))
+    editor.write(lifecycle.go_on(view, REVENUE, "f1"))
     assert generations.switch(ours, "revenue", begun.target.generation, {}).live == 2
 
 
@@ -194,7 +195,7 @@ def test_a_view_that_nobody_has_run_or_that_belongs_to_others_is_not_rebuilt(our
     with pytest.raises(UsageError, match="is not in the catalog; `tidelog run` declares it"):
         rebuild(ours, tmp_path)
     catalog.Editor(ours, "revenue").write(
-        catalog.begin(catalog.new_view("revenue", app="other", inputs=[], stores=[]), REVENUE, "f", 1)
+        lifecycle.begin(lifecycle.new_view("revenue", app="other", inputs=[], stores=[]), REVENUE, "f", 1)
     )
     with pytest.raises(UsageError, match=r"test_rebuild_protocol.py:\d+: view 'revenue' belongs to app other"):
         rebuild(ours, tmp_path)
@@ -212,7 +213,7 @@ def test_a_view_that_a_pipeline_reads_is_not_rebuilt_and_the_reader_is_named(our
 
 @proves("eo.25")
 def test_readers_are_known_by_the_views_name_and_by_its_topics_and_what_the_app_has_no_more_is_none() -> None:
-    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
+    view = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
     known: Any = {
         ("topic", "a"): Derived("a", "shop", "a", "shop.a", ("revenue",)),
         ("topic", "b"): Derived("b", "shop", "b", "shop.b", ("revenue",)),
@@ -224,8 +225,8 @@ def test_readers_are_known_by_the_views_name_and_by_its_topics_and_what_the_app_
 
 @proves("eo.25", "eo.15")
 def test_an_old_generation_goes_when_the_next_has_been_live_for_the_horizon() -> None:
-    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
-    view = catalog.switch(catalog.begin(view, REVENUE, "f", 1), 2, {})
+    view = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
+    view = lifecycle.switch(lifecycle.begin(view, REVENUE, "f", 1), 2, {})
     horizon = REVENUE.horizon_ms
     assert outlived(view, {1: 0, 2: 1000}, 1000 + horizon) == []
     assert [one.number for one in outlived(view, {1: 0, 2: 1000}, 1001 + horizon)] == [1]
@@ -234,9 +235,9 @@ def test_an_old_generation_goes_when_the_next_has_been_live_for_the_horizon() ->
 
 @proves("eo.26")
 def test_only_the_same_code_goes_on_with_what_is_being_built() -> None:
-    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
+    view = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 1)
     assert way_of(view, REVENUE, "f", again=False, kept=True) is Way.BEGIN
-    building = catalog.begin(view, REVENUE, "g", 1)
+    building = lifecycle.begin(view, REVENUE, "g", 1)
     assert way_of(building, REVENUE, "g", again=False, kept=False) is Way.ANEW
     with pytest.raises(UsageError, match="being built by other code"):
         way_of(building, REVENUE, "f", again=False, kept=True)
@@ -387,14 +388,14 @@ def target_of(graph: Graph, view: View, number: int) -> Target:
 def test_a_run_of_the_same_code_goes_on_with_the_new_generation_and_one_of_other_code_stops() -> None:
     graph = shop()
     code = graph.node("revenue").fingerprint
-    view = catalog.begin(catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, code, 1)
+    view = lifecycle.begin(lifecycle.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, code, 1)
     target = target_of(graph, view, 1)
     assert moved(graph, target, view, "/checkpoints") is None
-    building = catalog.begin(view, REVENUE, code, 1)
+    building = lifecycle.begin(view, REVENUE, code, 1)
     assert moved(graph, target, building, "/checkpoints") is None, "the old one is the view until the switch"
-    found = moved(graph, target, catalog.switch(building, 2, {}), "/checkpoints")
+    found = moved(graph, target, lifecycle.switch(building, 2, {}), "/checkpoints")
     assert isinstance(found, Target) and found.checkpoint == "/checkpoints/shop/revenue.v2"
-    by_others = catalog.switch(catalog.begin(view, REVENUE, "other", 1), 2, {})
+    by_others = lifecycle.switch(lifecycle.begin(view, REVENUE, "other", 1), 2, {})
     fault = moved(graph, target, by_others, "/checkpoints")
     assert isinstance(fault, Fault) and fault.final
     assert "start `tidelog run` with the new code" in fault.message

@@ -19,9 +19,9 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import find_derived, read_catalog
+from tidelog.control.derived import GENERATION_HEADER, Derived
 from tidelog.control.status import Commands
-from tidelog.views.catalog import find_derived, read_catalog
-from tidelog.views.derived import GENERATION_HEADER, Derived
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 

@@ -16,6 +16,8 @@ from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.offsets import LATEST, list_offsets
 from tidelog.control import marks
+from tidelog.control.catalog import find_derived, read_catalog
+from tidelog.control.derived import Derived
 from tidelog.control.marks import Mark, Sources
 from tidelog.control.owner import Owner
 from tidelog.errors import UsageError, ViewChanged
@@ -25,8 +27,6 @@ from tidelog.pipelines.placing_topics import How, place_topic
 from tidelog.pipelines.rebuilding_topics import BegunTopic, RebuildTopic
 from tidelog.pipelines.running import Settings
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import find_derived, read_catalog
-from tidelog.views.derived import Derived
 
 PLAIN = How(keyed=False)
 

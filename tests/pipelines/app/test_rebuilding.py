@@ -20,6 +20,7 @@ from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
+from tidelog.control.catalog import find_view
 from tidelog.control.status import read_status
 from tidelog.errors import LostCheckpoint, NotShown
 from tidelog.pipelines.app import App
@@ -27,7 +28,6 @@ from tidelog.pipelines.catching_up import Done
 from tidelog.pipelines.loading import load_app
 from tidelog.pipelines.rebuilding import Rebuild
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import find_view
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Ask, generation_of

@@ -20,13 +20,13 @@ from pipelines.app.test_running import ORDERS, orders, status, until
 from proving import proves
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import find_derived, read_catalog
+from tidelog.control.derived import GENERATION_HEADER, Derived
 from tidelog.errors import LostCheckpoint, StateMismatch, UsageError, ViewChanged
 from tidelog.pipelines.app import App
 from tidelog.pipelines.changed_views import prepare_run
 from tidelog.pipelines.rebuilding_topics import RebuildTopic
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import find_derived, read_catalog
-from tidelog.views.derived import GENERATION_HEADER, Derived
 
 pytestmark = pytest.mark.full
 

@@ -24,6 +24,7 @@ from against.apache_kafka import die_with_parent
 from pipelines.app.driven import Driven, committed, make_topic, produce
 from proving import proves
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import read_catalog
 from tidelog.control.status import read_status, send_command
 from tidelog.errors import UsageError
 from tidelog.pipelines import history
@@ -31,7 +32,6 @@ from tidelog.pipelines.app import App
 from tidelog.pipelines.inputs import Span
 from tidelog.pipelines.running import Run, parts_of, reader_of
 from tidelog.testing.broker import TestBroker
-from tidelog.views.catalog import read_catalog
 
 pytestmark = pytest.mark.full
 

@@ -23,7 +23,7 @@ from tidelog.pipelines.app import App
 from tidelog.pipelines.graph import graph_of
 from tidelog.pipelines.seeding import Seed, begin_of, parse_start, read_whole
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog
+from tidelog.views import lifecycle
 from tidelog.views.changes import Change, Stretch
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Place
@@ -169,8 +169,8 @@ def test_a_store_that_goes_on_while_it_is_read_is_read_again(tmp_path: Path, mon
 
 @proves("F4")
 def test_where_a_query_begins_is_the_whole_seed_and_the_topic_from_the_stores_place() -> None:
-    generation = catalog.begin(
-        catalog.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 2
+    generation = lifecycle.begin(
+        lifecycle.new_view("revenue", app="shop", inputs=["orders"], stores=[]), REVENUE, "f", 2
     ).generations[0]
     first, second = TopicPartition("revenue.v1", 0), TopicPartition("revenue.v1", 1)
     begin = begin_of(Place(1, {first: 7}, None), generation)

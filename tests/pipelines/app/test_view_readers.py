@@ -19,6 +19,9 @@ from pipelines.app.test_running import until as until_so
 from proving import proves
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control import catalog, derived
+from tidelog.control.catalog import Catalog, View, find_view
+from tidelog.control.derived import Derived
 from tidelog.control.marks import Mark, Sources
 from tidelog.errors import UsageError
 from tidelog.pipelines import generations
@@ -31,9 +34,7 @@ from tidelog.pipelines.rebuilding import BegunView, begin
 from tidelog.pipelines.running import Run, Settings
 from tidelog.pipelines.view_readers import chain_of, check_readers, left_behind, of_others, reads_rebuilt
 from tidelog.testing.broker import TestBroker
-from tidelog.views import catalog, derived
-from tidelog.views.catalog import Catalog, View, find_view
-from tidelog.views.derived import Derived
+from tidelog.views import lifecycle
 from views.applying import until
 from views.writing import REVENUE, Pipeline, declare_view
 
@@ -62,9 +63,9 @@ def shop(*more: str) -> Graph:
 
 
 def view(name: str, *inputs: str, app: str = "shop", generation: int = 1) -> View:
-    made = catalog.begin(catalog.new_view(name, app=app, inputs=inputs, stores=[]), REVENUE, "f", 1)
+    made = lifecycle.begin(lifecycle.new_view(name, app=app, inputs=inputs, stores=[]), REVENUE, "f", 1)
     for number in range(1, generation):
-        made = catalog.switch(catalog.begin(made, REVENUE, "f", 1), number + 1, {})
+        made = lifecycle.switch(lifecycle.begin(made, REVENUE, "f", 1), number + 1, {})
     return made
 
 

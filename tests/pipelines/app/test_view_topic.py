@@ -28,9 +28,9 @@ from tidelog.pipelines.faults import fault_of
 from tidelog.pipelines.operators.joins.join_tables import join_tables
 from tidelog.pipelines.view_topic import ROWS, envelopes
 from tidelog.record.columns import Row as Record
+from tidelog.schema.declaration import declare
 from tidelog.testing.broker import TestBroker
 from tidelog.views.changes import changes_of
-from tidelog.views.declaration import declare
 
 FULL = pytest.mark.full
 ORDERS = "id long, product string, amount double"

@@ -12,16 +12,16 @@ import pytest
 
 from pipelines.backup.test_as_of_mark import heap, query
 from proving import proves
-from tidelog.control import marks
+from tidelog.control import catalog, marks
+from tidelog.control.catalog import CATALOG, View
+from tidelog.control.derived import Derived
 from tidelog.control.marks import Mark, Sources, topic_of
 from tidelog.errors import UsageError
 from tidelog.pipelines.backup.restoring import apps_in, stores_in
 from tidelog.pipelines.backup.stores import copy_store
 from tidelog.pipelines.backup.taking import AppPlaces, AppsBackup
-from tidelog.views import catalog
-from tidelog.views.catalog import CATALOG, View
-from tidelog.views.declaration import declare
-from tidelog.views.derived import Derived
+from tidelog.schema.declaration import declare
+from tidelog.views import lifecycle
 from tidelog.views.stores.opening import open_store
 
 DECLARED = declare({"product": "string", "sold": "long"}, ("product",))
@@ -58,7 +58,7 @@ class Written:
 
 
 def view_of(name: str, *stores: str) -> View:
-    return catalog.begin(catalog.new_view(name, app="shop", inputs=["orders"], stores=stores), DECLARED, "f", 1)
+    return lifecycle.begin(lifecycle.new_view(name, app="shop", inputs=["orders"], stores=stores), DECLARED, "f", 1)
 
 
 def store_at(path: Path, view: str) -> str:

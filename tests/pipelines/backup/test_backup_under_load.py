@@ -37,8 +37,8 @@ from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Producer
 from tidelog.control.marks import end_of_marks, partition_of_marks, read_mark, read_marks
 from tidelog.pipelines.loading import load_app, travelling_whole
+from tidelog.schema.declaration import row_to_json
 from tidelog.views.applier import Applier
-from tidelog.views.declaration import row_to_json
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import Ask
 

@@ -13,10 +13,11 @@ from hypothesis import given
 from proving import proves
 from schema.expression.expressions import COLUMNS, expressions, rows
 from tidelog.errors import UsageError
+from tidelog.schema.column_types import quoted
 from tidelog.schema.expression.checking import check
 from tidelog.schema.expression.evaluation import evaluate
 from tidelog.schema.expression.parser import parse
-from tidelog.schema.expression.to_sql import POSTGRES, SQLITE, quoted, to_sql
+from tidelog.schema.expression.to_sql import POSTGRES, SQLITE, to_sql
 from tidelog.schema.expression.tree import Compare, Expression, Literal, Name
 
 TYPED = {

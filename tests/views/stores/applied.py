@@ -7,8 +7,8 @@ from itertools import count
 
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Ends, Mark, Sources
+from tidelog.schema.declaration import Declaration, Key, Row, Value, declare
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import Declaration, Key, Row, Value, declare
 from tidelog.views.stores.store import Ask, Store
 
 AT = TopicPartition("revenue.v1", 0)

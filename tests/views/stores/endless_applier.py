@@ -11,8 +11,8 @@ import sys
 
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Mark, Sources
+from tidelog.schema.declaration import Row, declare
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import Row, declare
 from tidelog.views.stores import delta
 from tidelog.views.stores.opening import open_store
 

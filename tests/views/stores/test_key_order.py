@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proving import proves
 from tidelog.errors import UsageError
 from tidelog.schema.column_types import OF_A_KEY
-from tidelog.views.declaration import Key, declare
+from tidelog.schema.declaration import Key, declare
 from tidelog.views.stores.key_order import encoder
 
 ANY = {

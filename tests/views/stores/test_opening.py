@@ -11,7 +11,7 @@ import pytest
 from proving import proves
 from tidelog.control.urls import VARIABLE
 from tidelog.errors import TidelogError, UsageError
-from tidelog.views.declaration import declare
+from tidelog.schema.declaration import declare
 from tidelog.views.stores.opening import checked, open_store
 from tidelog.views.stores.store import Ask
 from views.stores.applied import AT, REVENUE, Applied, row, stretch

@@ -10,8 +10,8 @@ from opensearchpy.exceptions import RequestError
 
 from proving import proves
 from tidelog.errors import AnotherApplier, Disconnected, StorageError, UsageError
+from tidelog.schema.declaration import declare
 from tidelog.schema.expression.parser import parse
-from tidelog.views.declaration import declare
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.opensearch import Found, OpenSearchStore
 from tidelog.views.stores.opensearch_rows import field_of

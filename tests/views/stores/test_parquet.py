@@ -16,10 +16,10 @@ from pyarrow import parquet as arrow_parquet
 
 from proving import proves
 from tidelog.errors import AnotherApplier, StorageError, UsageError
-from tidelog.views.declaration import Row, declare
+from tidelog.schema.declaration import Row, declare
 from tidelog.views.stores import parquet
 from tidelog.views.stores.parquet import ParquetStore
-from tidelog.views.stores.parquet_manifest import Manifest
+from tidelog.views.stores.parquet_manifest import ParquetManifest
 from tidelog.views.stores.store import Ask
 from views.stores.applied import AT, REVENUE, Applied, put, row, stretch
 
@@ -200,7 +200,7 @@ def test_files_that_were_deleted_before_they_were_published_are_written_again(
     one, beside = Applied(stopped, ORDERS, 2), Applied(ParquetStore(tmp_path, "orders", grace_s=1000), ORDERS, 1)
     publish = stopped._manifests._publish
 
-    def late(manifest: Manifest) -> bool:
+    def late(manifest: ParquetManifest) -> bool:
         monkeypatch.setattr(stopped._manifests, "_publish", publish)
         age(tmp_path / "orders")
         beside.store = ParquetStore(tmp_path, "orders", grace_s=1000)

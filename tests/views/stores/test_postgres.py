@@ -19,7 +19,7 @@ from contract import TIMEOUT_S
 from postgres_server import PostgresServer
 from proving import proves
 from tidelog.errors import Disconnected, QueryTimedOut, StorageError, TidelogError, UsageError
-from tidelog.views.declaration import Declaration, declare
+from tidelog.schema.declaration import Declaration, declare
 from tidelog.views.stores.postgres import PostgresStore
 from tidelog.views.stores.postgres_session import Connection, PostgresSession
 from tidelog.views.stores.store import Ask, Place

@@ -17,8 +17,8 @@ from proving import proves
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.urls import redacted
 from tidelog.errors import StorageError, UsageError
+from tidelog.schema.declaration import declare
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import declare
 from tidelog.views.stores import sqlite
 from tidelog.views.stores.opening import name_of, open_store
 from tidelog.views.stores.sqlite import SqliteStore

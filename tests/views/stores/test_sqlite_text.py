@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import UsageError
+from tidelog.schema.declaration import declare
 from tidelog.schema.expression.parser import parse
-from tidelog.views.declaration import declare
 from tidelog.views.stores.sqlite_text import MATCH_LENGTH_MAX, query_of
 from tidelog.views.stores.store import Ask, Store
 from views.stores.applied import Applied, row

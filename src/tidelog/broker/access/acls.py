@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from tidelog.wire.acl import Acl
+
 ANY = 1
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, DELEGATION_TOKEN, USER = 2, 3, 4, 5, 6, 7
@@ -65,16 +67,6 @@ OPERATIONS_OF = {
     GROUP: (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS),
     CLUSTER: (CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE),
 }
-
-
-class Acl(NamedTuple):
-    resource: int
-    pattern: int
-    name: str
-    principal: str
-    host: str
-    operation: int
-    permission: int
 
 
 class AclFilter(NamedTuple):

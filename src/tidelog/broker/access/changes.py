@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.broker.access import acls as rules
-from tidelog.broker.access.acls import Acl, AclFilter
+from tidelog.broker.access.acls import AclFilter
 from tidelog.broker.access.entities import CLIENT, USER, Entity
 from tidelog.broker.access.state import AccessState, acl_record, quota_record, user_record
 from tidelog.broker.decision import NewRecord
-from tidelog.broker.topic_changes import Fault
+from tidelog.broker.topic_changes import RequestFault
+from tidelog.wire.acl import Acl
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.scram import HASHES, MAX_ITERATIONS, MECHANISM_TYPES, MIN_ITERATIONS, credential
 
@@ -54,7 +55,7 @@ class Deletion(NamedTuple):
 
 class UserOutcome(NamedTuple):
     user: str
-    fault: Fault | None
+    fault: RequestFault | None
 
 
 class DecidedUsers(NamedTuple):
@@ -65,11 +66,11 @@ class DecidedUsers(NamedTuple):
 def decide_users(state: AccessState, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> DecidedUsers:
     asked: list[Deletion | Upsertion] = [*deletions, *upsertions]
     times = Counter(one.user for one in asked)
-    faults: dict[str, Fault | None] = {}
+    faults: dict[str, RequestFault | None] = {}
     records = []
     for one in asked:
         if times[one.user] > 1:
-            faults[one.user] = Fault(ErrorCode.DUPLICATE_RESOURCE, TWICE)
+            faults[one.user] = RequestFault(ErrorCode.DUPLICATE_RESOURCE, TWICE)
             continue
         fault = _fault_of_user(one.user, one.mechanism)
         if fault is None:
@@ -89,29 +90,29 @@ def _user_record(one: Upsertion | Deletion) -> NewRecord:
     )
 
 
-def _fault_of_user(user: str, mechanism: int) -> Fault | None:
+def _fault_of_user(user: str, mechanism: int) -> RequestFault | None:
     if not user or len(user) > USER_NAME_LENGTH_MAX:
         message = f"a user's name has 1 to {USER_NAME_LENGTH_MAX} characters"
-        return Fault(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+        return RequestFault(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     if mechanism not in MECHANISM_TYPES:
         message = f"SCRAM mechanism {mechanism} is not one of {', '.join(HASHES)}"
-        return Fault(ErrorCode.UNSUPPORTED_SASL_MECHANISM, message)
+        return RequestFault(ErrorCode.UNSUPPORTED_SASL_MECHANISM, message)
     return None
 
 
-def _fault_of_upsertion(one: Upsertion) -> Fault | None:
+def _fault_of_upsertion(one: Upsertion) -> RequestFault | None:
     if not MIN_ITERATIONS <= one.iterations <= MAX_ITERATIONS:
         message = f"{one.iterations} iterations; a credential has {MIN_ITERATIONS} to {MAX_ITERATIONS}"
-        return Fault(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
+        return RequestFault(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)
     if not one.salt or not one.salted_password or len(one.salt) > SALT_BYTES_MAX:
-        return Fault(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a credential needs a salt and a salted password")
+        return RequestFault(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a credential needs a salt and a salted password")
     return None
 
 
-def _fault_of_deletion(state: AccessState, one: Deletion) -> Fault | None:
+def _fault_of_deletion(state: AccessState, one: Deletion) -> RequestFault | None:
     if (one.user, MECHANISM_TYPES[one.mechanism]) in state.users:
         return None
-    return Fault(
+    return RequestFault(
         ErrorCode.RESOURCE_NOT_FOUND, f"user {one.user} does not have a {MECHANISM_TYPES[one.mechanism]} credential"
     )
 
@@ -121,7 +122,7 @@ def _fault_of_deletion(state: AccessState, one: Deletion) -> Fault | None:
 
 class DecidedAcls(NamedTuple):
     records: list[NewRecord]
-    faults: list[Fault | None]
+    faults: list[RequestFault | None]
 
 
 def decide_create_acls(state: AccessState, creations: Iterable[Acl]) -> DecidedAcls:
@@ -134,7 +135,7 @@ def decide_create_acls(state: AccessState, creations: Iterable[Acl]) -> DecidedA
     return DecidedAcls(list(records.values()), faults)
 
 
-def fault_of_acl(acl: Acl) -> Fault | None:
+def fault_of_acl(acl: Acl) -> RequestFault | None:
     wrong = None
     if acl.resource not in rules.RESOURCES.values():
         wrong = f"{acl.resource} is not a type of resources"
@@ -152,7 +153,7 @@ def fault_of_acl(acl: Acl) -> Fault | None:
         wrong = f"{acl.principal!r} is not a principal; write User:NAME"
     elif not acl.host:
         wrong = "the host is empty; write an address, or * for all"
-    return None if wrong is None else Fault(ErrorCode.INVALID_REQUEST, wrong)
+    return None if wrong is None else RequestFault(ErrorCode.INVALID_REQUEST, wrong)
 
 
 def decide_delete_acls(state: AccessState, filters: Iterable[AclFilter]) -> tuple[list[NewRecord], list[list[Acl]]]:
@@ -170,9 +171,9 @@ def _taken(state: AccessState, one: AclFilter) -> list[Acl]:
     return [acl for acl in state.acls if one.takes(acl)]
 
 
-def fault_of_filter(one: AclFilter) -> Fault | None:
+def fault_of_filter(one: AclFilter) -> RequestFault | None:
     if one.resource <= 0 or one.pattern <= 0 or one.operation <= 0 or one.permission <= 0:
-        return Fault(
+        return RequestFault(
             ErrorCode.INVALID_REQUEST, "the filter has a type, pattern, operation or permission that is unknown"
         )
     return None
@@ -190,7 +191,7 @@ class QuotaAlteration(NamedTuple):
 
 def decide_quotas(
     state: AccessState, alterations: Iterable[QuotaAlteration]
-) -> tuple[list[NewRecord], list[Fault | None]]:
+) -> tuple[list[NewRecord], list[RequestFault | None]]:
     records, faults = [], []
     for one in alterations:
         fault = _fault_of_entity(one.entity) or _fault_of_values(one.values)
@@ -213,32 +214,32 @@ def _quota_records(state: AccessState, one: QuotaAlteration) -> list[NewRecord]:
     return [] if after == before else [quota_record(entity, after)]
 
 
-def _fault_of_entity(parts: Sequence[tuple[str, str | None]]) -> Fault | None:
+def _fault_of_entity(parts: Sequence[tuple[str, str | None]]) -> RequestFault | None:
     kinds = [kind for kind, _ in parts]
     if not kinds or len(set(kinds)) < len(kinds):
-        return Fault(ErrorCode.INVALID_REQUEST, "a quota is for a user, a client id or both, each named once")
+        return RequestFault(ErrorCode.INVALID_REQUEST, "a quota is for a user, a client id or both, each named once")
     for kind, name in parts:
         if kind not in (USER, CLIENT):
             instead = f"; {INSTEAD_OF[kind]}" if kind in INSTEAD_OF else ""
-            return Fault(
+            return RequestFault(
                 ErrorCode.INVALID_REQUEST,
                 f"quotas for {kind} are not kept here, only for {USER} and {CLIENT}{instead}",
             )
         if name == "":
-            return Fault(ErrorCode.INVALID_REQUEST, f"the name of a {kind} is empty; null is the default")
+            return RequestFault(ErrorCode.INVALID_REQUEST, f"the name of a {kind} is empty; null is the default")
     return None
 
 
-def _fault_of_values(values: Sequence[tuple[str, float | None]]) -> Fault | None:
+def _fault_of_values(values: Sequence[tuple[str, float | None]]) -> RequestFault | None:
     for key, value in values:
         if key not in QUOTA_KEYS:
             message = f"{key} is not a quota that is kept here, only {', '.join(QUOTA_KEYS)} are"
             message += f"; {INSTEAD_OF[key]}" if key in INSTEAD_OF else ""
-            return Fault(ErrorCode.INVALID_REQUEST, message)
+            return RequestFault(ErrorCode.INVALID_REQUEST, message)
         if value is not None and not 0 < value < LARGEST_RATE:
-            return Fault(ErrorCode.INVALID_REQUEST, f"{key}={value:g} is refused; it must be above 0")
+            return RequestFault(ErrorCode.INVALID_REQUEST, f"{key}={value:g} is refused; it must be above 0")
         if value is not None and key in BYTE_RATES and value != int(value):
-            return Fault(
+            return RequestFault(
                 ErrorCode.INVALID_REQUEST, f"{key}={value:g} is refused; it is a whole number of bytes a second"
             )
     return None

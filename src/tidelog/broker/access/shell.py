@@ -21,7 +21,7 @@ from tidelog.broker.access.state import AccessState, secret_record
 from tidelog.broker.access.throttling import Meters
 from tidelog.broker.decision import Decision
 from tidelog.broker.folds import Folded, OnLost
-from tidelog.broker.internal import Fold
+from tidelog.broker.internal import TopicFold
 from tidelog.broker.topics import ACCESS_TOPIC
 from tidelog.broker.waiting import Scheduler
 from tidelog.config import BrokerConfig
@@ -46,7 +46,7 @@ class Access(Folded[AccessState]):
     """Loop thread only."""
 
     def __init__(self, broker: Broker, on_lost: OnLost) -> None:
-        super().__init__(ACCESS_TOPIC, Fold(fold.fresh, fold.apply, fold.to_records), on_lost)
+        super().__init__(ACCESS_TOPIC, TopicFold(fold.fresh, fold.apply, fold.to_records), on_lost)
         self._broker = broker
         self.beside: Callable[[Callable[[], object], Done], None] = broker.scheduler.in_thread
         self.on_change: Callable[[], None] | None = None

@@ -23,13 +23,12 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from json import dumps, loads
 from typing import Any, NamedTuple
 
-from tidelog.broker.access.acls import Acl
 from tidelog.broker.access.entities import Entity
 from tidelog.broker.decision import NewRecord
-from tidelog.errors import DataFolderError
+from tidelog.broker.record_text import decode, decode_key, encode
+from tidelog.wire.acl import Acl
 from tidelog.wire.scram import Credential
 
 VERSION = 1
@@ -61,8 +60,8 @@ def fresh() -> AccessState:
 
 
 def apply(state: AccessState, key: bytes, value: bytes | None) -> None:
-    parsed = _parse_key(loads(key))
-    content: dict[str, Any] | None = None if value is None else loads(value)
+    parsed = decode_key(key, "__tidelog.access", VERSION, KINDS)
+    content: dict[str, Any] | None = None if value is None else decode(value)
     state.revision += 1
     kind = parsed["kind"]
     if kind == "user":
@@ -94,7 +93,7 @@ def to_records(state: AccessState) -> Iterator[NewRecord]:
 
 
 def user_record(name: str, mechanism: str, kept: Credential | None) -> NewRecord:
-    key = _dump({"v": VERSION, "kind": "user", "name": name, "mechanism": mechanism})
+    key = encode({"v": VERSION, "kind": "user", "name": name, "mechanism": mechanism})
     if kept is None:
         return NewRecord(key, None)
     content = {
@@ -103,22 +102,22 @@ def user_record(name: str, mechanism: str, kept: Credential | None) -> NewRecord
         "stored_key": b64encode(kept.stored_key).decode(),
         "server_key": b64encode(kept.server_key).decode(),
     }
-    return NewRecord(key, _dump(content))
+    return NewRecord(key, encode(content))
 
 
 def acl_record(acl: Acl, *, gone: bool = False) -> NewRecord:
     key = {"v": VERSION, "kind": "acl", **dict(zip(ACL_FIELDS, acl, strict=True))}
-    return NewRecord(_dump(key), None if gone else b"{}")
+    return NewRecord(encode(key), None if gone else b"{}")
 
 
 def quota_record(entity: Entity, values: Mapping[str, float]) -> NewRecord:
     """Without any values, a tombstone."""
     key = {"v": VERSION, "kind": "quota", **dict(entity.parts)}
-    return NewRecord(_dump(key), _dump(dict(values)) if values else None)
+    return NewRecord(encode(key), encode(dict(values)) if values else None)
 
 
 def secret_record(secret: bytes) -> NewRecord:
-    return NewRecord(_dump({"v": VERSION, "kind": "secret"}), _dump({"secret": b64encode(secret).decode()}))
+    return NewRecord(encode({"v": VERSION, "kind": "secret"}), encode({"secret": b64encode(secret).decode()}))
 
 
 def _credential(content: dict[str, Any]) -> Credential:
@@ -146,16 +145,3 @@ def _put(table: dict[Any, Any], key: Any, value: Any) -> None:
         table.pop(key, None)
     else:
         table[key] = value
-
-
-def _parse_key(key: dict[str, Any]) -> dict[str, Any]:
-    if key["v"] > VERSION or key["kind"] not in KINDS:
-        raise DataFolderError(
-            f"a record of kind {key['kind']!r}, version {key['v']}, in __tidelog.access is newer than this Tidelog,"
-            f" which knows version {VERSION} of {', '.join(KINDS)}; use the newer one"
-        )
-    return key
-
-
-def _dump(value: Mapping[str, Any]) -> bytes:
-    return dumps(value, separators=(",", ":")).encode()

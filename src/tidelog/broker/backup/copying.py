@@ -21,7 +21,7 @@ from tidelog.log.clean_mark import CleanMark
 from tidelog.log.facts import FACTS_NAME, NO_FACTS, Facts, Hole
 from tidelog.log.files import OWNER_ONLY_FOLDER, Files, RealFiles, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, pack_slot, unpack_block
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.segment import LOG_SUFFIX, Name
 from tidelog.log.tail import FIRST_SLOT
 from tidelog.record.codec import crc32c
@@ -197,8 +197,8 @@ def find_holes(files: Files, path: str, name: Name, end_offset: int, facts: Fact
     known = {hole.position: hole for hole in facts.holes if hole.segment == name.base_offset}
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        start = Boundary(HEADER_BLOCK, name.base_offset)
-        stop = Boundary(os.fstat(fd).st_size, end_offset)
+        start = BatchStart(HEADER_BLOCK, name.base_offset)
+        stop = BatchStart(os.fstat(fd).st_size, end_offset)
         holes = []
         while start != stop:
             checked = check_batches(files, fd, start, stop.position, facts.epochs)
@@ -209,13 +209,13 @@ def find_holes(files: Files, path: str, name: Name, end_offset: int, facts: Fact
                 fault = checked.fault or f"offset {end_offset} is due"
                 hole = _hole(name, checked.end, find_next(files, fd, checked.end, stop, facts.epochs), fault)
             holes.append(hole)
-            start = Boundary(hole.end_position, hole.end_offset)
+            start = BatchStart(hole.end_position, hole.end_offset)
         return holes
     finally:
         os.close(fd)
 
 
-def _hole(name: Name, start: Boundary, end: Boundary, fault: str) -> Hole:
+def _hole(name: Name, start: BatchStart, end: BatchStart, fault: str) -> Hole:
     return Hole(start.offset, end.offset, name.base_offset, start.position, end.position, False, fault)
 
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.broker.topics import TOPICS_TOPIC, Topics, apply, fresh, to_records
 from tidelog.errors import BackupError, DataFolderError
 from tidelog.log.clean_mark import NO_POSITION, CleanMark
@@ -162,7 +162,7 @@ class StoppedFolder:
         return log
 
     def _topics(self, marks: Mapping[str, CleanMark | None]) -> Topics:
-        told = InternalTopic(TOPICS_TOPIC.name, Fold(fresh, apply, to_records), lambda _error: None)
+        told = InternalTopic(TOPICS_TOPIC.name, TopicFold(fresh, apply, to_records), lambda _error: None)
         topic_id = TOPICS_TOPIC.topic_id
         told.recover(self._open(topic_id, 0, marks.get(partition_name(topic_id, 0))), self._data, self._files)
         state: Topics = told.state

@@ -27,14 +27,14 @@ READ_WINDOW = 4 << 20
 Progress = Callable[[int, int], None]
 
 
-class Fault(NamedTuple):
+class BackupFault(NamedTuple):
     file: str
     what: str
 
 
 class Verified(NamedTuple):
     manifest: Manifest
-    faults: tuple[Fault, ...]
+    faults: tuple[BackupFault, ...]
 
 
 def verify(backup: str, files: Files, progress: Progress) -> Verified:
@@ -53,7 +53,7 @@ class _Verifying:
         self._total = manifest.bytes
         self._done = 0
 
-    def run(self) -> Iterator[Fault]:
+    def run(self) -> Iterator[BackupFault]:
         for one in self._manifest.partitions:
             faults = [fault for kept in one.files for fault in self._check_file(one.folder, kept)]
             yield from faults or self._check_batches(one)
@@ -67,12 +67,12 @@ class _Verifying:
     def _apps(self) -> tuple[Kept, ...]:
         return () if self._manifest.apps is None else self._manifest.apps.files
 
-    def _check_file(self, folder: str, kept: Kept) -> Iterator[Fault]:
+    def _check_file(self, folder: str, kept: Kept) -> Iterator[BackupFault]:
         name = f"{folder}/{kept.name}".removeprefix("./")
         try:
             fd = os.open(f"{self._tree}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            yield Fault(name, "it is missing")
+            yield BackupFault(name, "it is missing")
             return
         try:
             crc = position = 0
@@ -84,11 +84,11 @@ class _Verifying:
         finally:
             os.close(fd)
         if position != kept.size:
-            yield Fault(name, f"it has {position} bytes and had {kept.size}")
+            yield BackupFault(name, f"it has {position} bytes and had {kept.size}")
         elif crc != kept.crc:
-            yield Fault(name, "its checksum is not what it was")
+            yield BackupFault(name, "its checksum is not what it was")
 
-    def _check_batches(self, one: BackedUpPartition) -> Iterator[Fault]:
+    def _check_batches(self, one: BackedUpPartition) -> Iterator[BackupFault]:
         """The files are what they were; so this finds what was wrong already when they were copied."""
         facts = self._facts(one)
         segments = sorted(name for kept in one.files if (name := Name.parse(kept.name)) is not None)
@@ -98,11 +98,11 @@ class _Verifying:
             path = f"{self._tree}/{one.folder}/{name}.log"
             head = unpack_block(_head(path), path)
             if head is None or head.base_offset != name.base_offset:
-                yield Fault(f"{one.folder}/{name}.log", "it does not begin as a segment does")
+                yield BackupFault(f"{one.folder}/{name}.log", "it does not begin as a segment does")
             for hole in find_holes(self._files, path, name, end, facts):
                 if hole not in told:
                     offsets = f"offsets {hole.base_offset} to {hole.end_offset - 1}"
-                    yield Fault(f"{one.folder}/{name}.log", f"{offsets} are damaged ({hole.reason})")
+                    yield BackupFault(f"{one.folder}/{name}.log", f"{offsets} are damaged ({hole.reason})")
 
     def _facts(self, one: BackedUpPartition) -> Facts:
         path = Path(self._tree, one.folder, FACTS_NAME)
@@ -113,13 +113,13 @@ class _Verifying:
             raise DataFolderError(f"{path} is damaged; take the backup again")
         return facts
 
-    def _check_strangers(self) -> Iterator[Fault]:
+    def _check_strangers(self) -> Iterator[BackupFault]:
         known = {f"{one.folder}/{kept.name}" for one in self._manifest.partitions for kept in one.files}
         known |= {kept.name for kept in self._manifest.folds} | {f"{APPS}/{kept.name}" for kept in self._apps}
         for path in sorted(Path(self._tree).rglob("*")):
             name = path.relative_to(self._tree).as_posix()
             if path.is_file() and name not in known:
-                yield Fault(name, "it is not of this backup")
+                yield BackupFault(name, "it is not of this backup")
 
 
 def _head(path: str) -> bytes:

@@ -21,7 +21,7 @@ from tidelog.broker.excision import state as fold
 from tidelog.broker.excision.order import offsets_of, ranges_text
 from tidelog.broker.excision.state import DONE, REFUSED, Excision
 from tidelog.broker.folds import Folded, OnLost
-from tidelog.broker.internal import Fold
+from tidelog.broker.internal import TopicFold
 from tidelog.broker.partition import Partition
 from tidelog.broker.topics import EXCISIONS_TOPIC
 from tidelog.errors import StorageError
@@ -39,7 +39,7 @@ Told = Callable[[Excision, StorageError | None], None]
 
 class ExcisionOrders(Folded[fold.Excisions]):
     def __init__(self, broker: Broker, on_lost: OnLost) -> None:
-        made = Fold(fold.fresh, fold.apply, fold.to_records)
+        made = TopicFold(fold.fresh, fold.apply, fold.to_records)
         super().__init__(EXCISIONS_TOPIC, made, on_lost, keeps_all=True)
         self._broker = broker
         self._queue: deque[int] = deque()

@@ -17,7 +17,7 @@ from tidelog.broker.decision import Decision
 from tidelog.broker.excision import state as fold
 from tidelog.broker.excision.order import offsets_of
 from tidelog.broker.excision.state import DONE, ORDERED, REFUSED, Excision
-from tidelog.broker.internal import Fold, InternalTopic
+from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.broker.stopped import StoppedBroker
 from tidelog.broker.topics import EXCISIONS_TOPIC
 from tidelog.errors import DataFolderError, StorageError, UsageError
@@ -90,7 +90,7 @@ def finish(data: str, shunned: Iterable[Excision], files: Files | None = None) -
     files = files or RealFiles()
     removed = 0
     with StoppedBroker(Path(data), files) as stopped:
-        audit = InternalTopic(EXCISIONS_TOPIC.name, Fold(fold.fresh, fold.apply, fold.to_records), _fail)
+        audit = InternalTopic(EXCISIONS_TOPIC.name, TopicFold(fold.fresh, fold.apply, fold.to_records), _fail)
         audit.recover(stopped.open(EXCISIONS_TOPIC, 0), data, files)
         topics = stopped.topics().state
         known = {_same(one): number for number, one in audit.state.by_number.items()}

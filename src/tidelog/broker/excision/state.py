@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from json import dumps, loads
 from typing import Any, NamedTuple
 
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.excision.order import Range
+from tidelog.broker.record_text import decode, encode
 from tidelog.errors import DataFolderError
 
 VERSION = 1
@@ -68,12 +68,12 @@ def apply(state: Excisions, key: bytes, value: bytes | None) -> None:
 
 def parse(key: bytes, value: bytes | None) -> tuple[int, Excision]:
     """Of one record of the topic. A fold never skips: what is not known is refused."""
-    found: dict[str, Any] = loads(key)
+    found: dict[str, Any] = decode(key)
     if found.get("v") != VERSION or found.get("kind") != KIND or value is None:
         raise DataFolderError(
             f"__tidelog.excisions has a record {key!r} that this Tidelog does not know; use a newer one"
         )
-    content: dict[str, Any] = loads(value)
+    content: dict[str, Any] = decode(value)
     content["topic_id"] = bytes.fromhex(content.pop("id"))
     content["offsets"] = tuple((first, last) for first, last in content["offsets"])
     return found["number"], Excision(**content)
@@ -91,4 +91,4 @@ def record(number: int, excision: Excision) -> NewRecord:
     if not excision.error:
         del content["error"]
     key = {"v": VERSION, "kind": KIND, "number": number}
-    return NewRecord(dumps(key, separators=(",", ":")).encode(), dumps(content, separators=(",", ":")).encode())
+    return NewRecord(encode(key), encode(content))

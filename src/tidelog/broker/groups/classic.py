@@ -22,8 +22,9 @@ from tidelog.broker.groups.classic_group import (
 )
 from tidelog.broker.groups.deadlines import Key
 from tidelog.broker.groups.phases import GroupEvent, Phase
-from tidelog.broker.groups.records import group_key, value_bytes
+from tidelog.broker.groups.records import group_key
 from tidelog.broker.groups.state import Groups
+from tidelog.broker.record_text import encode
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from tidelog.wire.messages.sync_group import SyncGroupResponse
@@ -51,7 +52,7 @@ class Step:
 
     def write(self) -> None:
         """Keeps the group as it is now."""
-        value = value_bytes(group_value(keep(self.group, self.now.wall_ms)))
+        value = encode(group_value(keep(self.group, self.now.wall_ms)))
         self.records.append(NewRecord(group_key("classic", self.group.group_id), value))
 
 

@@ -15,10 +15,11 @@ from tidelog.broker.groups.classic_group import CONSUMER_PROTOCOL_TYPE, LiveGrou
 from tidelog.broker.groups.consumer_group import Group
 from tidelog.broker.groups.offsets import NO_EXPIRY, CommittedOffset, offset_value
 from tidelog.broker.groups.phases import COMMIT, Phase
-from tidelog.broker.groups.records import offset_key, value_bytes
+from tidelog.broker.groups.records import offset_key
 from tidelog.broker.groups.settings import MAX_GROUP_ID_LENGTH
 from tidelog.broker.groups.state import Groups
 from tidelog.broker.groups.subscriptions import is_subscribed
+from tidelog.broker.record_text import encode
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -70,7 +71,7 @@ def decide_commit(state: Groups, request: OffsetCommitRequest, version: int, tic
                 taken[topic.name, one.partition_index] = one
         reply.topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers))
     records = [
-        NewRecord(offset_key(request.group_id, *place), value_bytes(offset_value(_committed(request, one, now))))
+        NewRecord(offset_key(request.group_id, *place), encode(offset_value(_committed(request, one, now))))
         for place, one in taken.items()
     ]
     return Decision(records, [(ticket, reply)])

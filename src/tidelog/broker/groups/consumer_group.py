@@ -30,8 +30,8 @@ from tidelog.broker.groups.records import (
     pack_partitions,
     unpack_bytes,
     unpack_partitions,
-    value_bytes,
 )
+from tidelog.broker.record_text import encode
 
 TopicPartition: TypeAlias = tuple[bytes, int]
 Partitions: TypeAlias = frozenset[TopicPartition]
@@ -109,10 +109,10 @@ def changes(old: Group | None, new: Group | None) -> Iterator[NewRecord]:
         yield NewRecord(group_key("consumer", group_id), None)
         return
     if old is None or header(old) != header(new):
-        yield NewRecord(group_key("consumer", group_id), value_bytes(header(new)))
+        yield NewRecord(group_key("consumer", group_id), encode(header(new)))
     for member_id, member in after.items():
         if before.get(member_id) != member:
-            yield NewRecord(member_key(group_id, member_id), value_bytes(member_value(member)))
+            yield NewRecord(member_key(group_id, member_id), encode(member_value(member)))
 
 
 def header(group: Group) -> dict[str, Any]:

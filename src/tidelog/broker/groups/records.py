@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tidelog.errors import DataFolderError
+from tidelog.broker.record_text import decode_key, encode
 
 if TYPE_CHECKING:
     from tidelog.broker.groups.consumer_group import Partitions
@@ -30,43 +30,24 @@ KINDS = ("classic", "consumer", "member", "offset", "pending")
 
 
 def group_key(kind: str, group: str) -> bytes:
-    return _dump({"v": VERSION, "kind": kind, "group": group})
+    return encode({"v": VERSION, "kind": kind, "group": group})
 
 
 def member_key(group: str, member: str) -> bytes:
-    return _dump({"v": VERSION, "kind": "member", "group": group, "member": member})
+    return encode({"v": VERSION, "kind": "member", "group": group, "member": member})
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
-    return _dump({"v": VERSION, "kind": "offset", "group": group, "topic": topic, "partition": partition})
+    return encode({"v": VERSION, "kind": "offset", "group": group, "topic": topic, "partition": partition})
 
 
 def pending_key(group: str, producer_id: int, topic: str, partition: int) -> bytes:
     place = {"topic": topic, "partition": partition}
-    return _dump({"v": VERSION, "kind": "pending", "group": group, "producer": producer_id, **place})
-
-
-def value_bytes(value: Mapping[str, Any]) -> bytes:
-    return _dump(value)
+    return encode({"v": VERSION, "kind": "pending", "group": group, "producer": producer_id, **place})
 
 
 def parse_key(key: bytes) -> dict[str, Any]:
-    from json import loads
-
-    parsed: dict[str, Any] = loads(key)
-    if parsed["v"] > VERSION or parsed["kind"] not in KINDS:
-        raise DataFolderError(
-            f"a record of kind {parsed['kind']!r}, version {parsed['v']}, in the groups' topic is newer than this"
-            f" Tidelog, which knows version {VERSION} of {', '.join(KINDS)}; use the newer one"
-        )
-    return parsed
-
-
-def parse_value(value: bytes) -> dict[str, Any]:
-    from json import loads
-
-    parsed: dict[str, Any] = loads(value)
-    return parsed
+    return decode_key(key, "__tidelog.groups", VERSION, KINDS)
 
 
 def pack_bytes(data: bytes) -> str:
@@ -90,9 +71,3 @@ def pack_partitions(partitions: Partitions) -> dict[str, list[int]]:
 
 def unpack_partitions(packed: Mapping[str, list[int]]) -> Partitions:
     return frozenset((bytes.fromhex(topic), partition) for topic, some in packed.items() for partition in some)
-
-
-def _dump(value: Mapping[str, Any]) -> bytes:
-    from json import dumps
-
-    return dumps(value, separators=(",", ":")).encode()

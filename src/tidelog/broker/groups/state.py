@@ -26,8 +26,9 @@ from tidelog.broker.groups.classic_group import KeptGroup, LiveGroup, group_valu
 from tidelog.broker.groups.consumer_group import Group, Member, changes, new_group, parse_member
 from tidelog.broker.groups.deadlines import Deadlines
 from tidelog.broker.groups.offsets import CommittedOffset, offset_value, parse_offset
-from tidelog.broker.groups.records import group_key, offset_key, parse_key, parse_value, pending_key, value_bytes
+from tidelog.broker.groups.records import group_key, offset_key, parse_key, pending_key
 from tidelog.broker.groups.settings import GroupSettings
+from tidelog.broker.record_text import decode, encode
 
 
 class KnownTopic(Protocol):
@@ -133,7 +134,7 @@ def apply(state: Groups, key: bytes, value: bytes | None) -> None:
     """Folds one record into the state; None is a tombstone."""
     parsed = parse_key(key)
     group: str = parsed["group"]
-    content = parse_value(value) if value is not None else None
+    content = decode(value) if value is not None else None
     if parsed["kind"] == "offset":
         _apply_offset(state, group, (parsed["topic"], parsed["partition"]), content)
     elif parsed["kind"] == "pending":
@@ -187,13 +188,13 @@ def _apply_member(state: Groups, group_id: str, member_id: str, content: dict[st
 def to_records(state: Groups) -> Iterable[NewRecord]:
     """The records whose fold is this state: its snapshot."""
     for group_id, kept in state.classic.items():
-        yield NewRecord(group_key("classic", group_id), value_bytes(group_value(kept)))
+        yield NewRecord(group_key("classic", group_id), encode(group_value(kept)))
     for group in state.consumer.values():
         yield from changes(None, group)
     for group_id, offsets in state.offsets.items():
         for (topic, partition), committed in offsets.items():
-            yield NewRecord(offset_key(group_id, topic, partition), value_bytes(offset_value(committed)))
+            yield NewRecord(offset_key(group_id, topic, partition), encode(offset_value(committed)))
     for group_id, by_producer in state.pending.items():
         for producer_id, pending in by_producer.items():
             for (topic, partition), one in pending.items():
-                yield NewRecord(pending_key(group_id, producer_id, topic, partition), value_bytes(offset_value(one)))
+                yield NewRecord(pending_key(group_id, producer_id, topic, partition), encode(offset_value(one)))

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
 from tidelog.broker.groups.commits import MEMBER_EPOCH_SINCE, commit_error
 from tidelog.broker.groups.offsets import CommittedOffset, offset_value
-from tidelog.broker.groups.records import offset_key, pending_key, value_bytes
+from tidelog.broker.groups.records import offset_key, pending_key
 from tidelog.broker.groups.settings import MAX_GROUP_ID_LENGTH
 from tidelog.broker.groups.state import Groups
+from tidelog.broker.record_text import encode
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.offset_commit import OffsetCommitRequest
 from tidelog.wire.messages.offset_fetch import (
@@ -65,9 +66,7 @@ def decide_txn_commit(state: Groups, request: TxnOffsetCommitRequest, ticket: Ti
                 taken[topic.name, index] = one
         reply.topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers))
     records = [
-        NewRecord(
-            pending_key(request.group_id, request.producer_id, *place), value_bytes(offset_value(_pending(one, now)))
-        )
+        NewRecord(pending_key(request.group_id, request.producer_id, *place), encode(offset_value(_pending(one, now))))
         for place, one in taken.items()
     ]
     return Decision(records, [(ticket, reply)])
@@ -124,7 +123,7 @@ def decide_end(state: Groups, producer_id: int, groups: Iterable[str], commit: b
             records.append(NewRecord(pending_key(group_id, producer_id, topic, index), None))
             committed = state.offsets.get(group_id, {}).get((topic, index))
             if commit and (committed is None or committed.commit_ms <= pending.commit_ms):
-                records.append(NewRecord(offset_key(group_id, topic, index), value_bytes(offset_value(pending))))
+                records.append(NewRecord(offset_key(group_id, topic, index), encode(offset_value(pending))))
     return Decision(records, [(ticket, Ended())])
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.transaction_coordinator import OutcomeTicket, fenced_code
 from tidelog.broker.transactions.adding import Writer
-from tidelog.broker.transactions.outcome import Outcome
+from tidelog.broker.transactions.outcome import TransactionOutcome
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -25,7 +25,7 @@ def handle(broker: Broker, request: AddOffsetsToTxnRequest, call: Call) -> AddOf
     if not request.group_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
 
-    def answer(outcome: Outcome) -> None:
+    def answer(outcome: TransactionOutcome) -> None:
         error_code = fenced_code(outcome.error_code, call.version, PRODUCER_FENCED_SINCE)
         call.reply(AddOffsetsToTxnResponse(error_code=error_code))
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.names import is_own
 from tidelog.broker.transaction_coordinator import OutcomeTicket, fenced_code
 from tidelog.broker.transactions.adding import Writer, may_write
-from tidelog.broker.transactions.outcome import Outcome
+from tidelog.broker.transactions.outcome import TransactionOutcome
 from tidelog.broker.transactions.state import PartitionName
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.add_partitions_to_txn import (
@@ -88,7 +88,7 @@ def _add(broker: Broker, asked: AddPartitionsToTxnTransaction, number: int, answ
     def put(codes: dict[PartitionName, int], others: int) -> None:
         answers.put(number, asked.transactional_id, _results(asked.topics, codes, others))
 
-    def added(outcome: Outcome) -> None:
+    def added(outcome: TransactionOutcome) -> None:
         put({}, fenced_code(outcome.error_code, answers.call.version, PRODUCER_FENCED_SINCE))
 
     if unknown:

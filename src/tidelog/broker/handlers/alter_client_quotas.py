@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.access.changes import QuotaAlteration, decide_quotas
 from tidelog.broker.decision import Decision
-from tidelog.broker.topic_changes import Fault
+from tidelog.broker.topic_changes import RequestFault
 from tidelog.broker.topics import ACCESS_TOPIC
 from tidelog.errors import StorageError
 from tidelog.wire.error_code import ErrorCode
@@ -36,7 +36,7 @@ def handle(broker: Broker, request: AlterClientQuotasRequest, call: Call) -> Alt
         decision = Decision([] if request.validate_only else records, [(call.ticket, response)])
         broker.commit(ACCESS_TOPIC.name, decision)
     except StorageError as error:
-        failed = Fault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        failed = RequestFault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         entries = [_result(one, fault or failed) for one, fault in zip(request.entries, faults, strict=True)]
         return AlterClientQuotasResponse(entries=entries)
     return None
@@ -49,7 +49,7 @@ def _alteration(one: RequestEntryData) -> QuotaAlteration:
     )
 
 
-def _result(one: RequestEntryData, fault: Fault | None) -> ResponseEntryData:
+def _result(one: RequestEntryData, fault: RequestFault | None) -> ResponseEntryData:
     return ResponseEntryData(
         error_code=fault.code if fault is not None else 0,
         error_message=fault.message if fault is not None else None,

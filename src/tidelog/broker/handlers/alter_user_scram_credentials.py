@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.access.changes import Deletion, Upsertion, UserOutcome, decide_users
 from tidelog.broker.decision import Decision
-from tidelog.broker.topic_changes import Fault
+from tidelog.broker.topic_changes import RequestFault
 from tidelog.broker.topics import ACCESS_TOPIC
 from tidelog.errors import StorageError
 from tidelog.wire.error_code import ErrorCode
@@ -42,7 +42,7 @@ def handle(
     try:
         broker.commit(ACCESS_TOPIC.name, Decision(decided.records, [(call.ticket, response)]))
     except StorageError as error:
-        failed = Fault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        failed = RequestFault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         results = [_result(one if one.fault else one._replace(fault=failed)) for one in decided.outcomes]
         return AlterUserScramCredentialsResponse(results=results)
     return None

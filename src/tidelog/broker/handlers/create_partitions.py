@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.decision import Decision
-from tidelog.broker.topic_changes import Addition, Fault, decide_add_partitions
+from tidelog.broker.topic_changes import Addition, RequestFault, decide_add_partitions
 from tidelog.broker.topics import TOPICS_TOPIC
 from tidelog.errors import StorageError
 from tidelog.wire.error_code import ErrorCode
@@ -34,7 +34,7 @@ def handle(broker: Broker, request: CreatePartitionsRequest, call: Call) -> Crea
         records = [] if request.validate_only else decided.records
         broker.commit(TOPICS_TOPIC.name, Decision(records, [(call.ticket, _response(results))]))
     except StorageError as error:
-        failed = Fault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        failed = RequestFault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         return _response([(name, fault or failed) for name, fault in results])
     return None
 
@@ -44,7 +44,7 @@ def _addition(topic: CreatePartitionsTopic) -> Addition:
     return Addition(topic.name, topic.count, assignments)
 
 
-def _response(results: list[tuple[str, Fault | None]]) -> CreatePartitionsResponse:
+def _response(results: list[tuple[str, RequestFault | None]]) -> CreatePartitionsResponse:
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsTopicResult(

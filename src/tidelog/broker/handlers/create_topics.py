@@ -17,7 +17,7 @@ from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision
 from tidelog.broker.settings.describing import BrokerValues, describe_topic
 from tidelog.broker.settings.topic import TOPIC
-from tidelog.broker.topic_changes import Creation, Fault, Outcome, decide_create
+from tidelog.broker.topic_changes import Creation, Outcome, RequestFault, decide_create
 from tidelog.broker.topics import TOPICS_TOPIC, Topic, random_id
 from tidelog.errors import StorageError
 from tidelog.wire.error_code import ErrorCode
@@ -43,7 +43,7 @@ def handle(broker: Broker, request: CreateTopicsRequest, call: Call) -> CreateTo
     values = broker_values(broker.topics, broker.config)
     results = _Results(values, request.validate_only, with_configs=call.version >= CONFIGS_SINCE)
     response = CreateTopicsResponse(topics=list(map(results.of, decided.outcomes)))
-    unwritten = Outcome(None, fault=Fault(ErrorCode.KAFKA_STORAGE_ERROR, UNWRITTEN))
+    unwritten = Outcome(None, fault=RequestFault(ErrorCode.KAFKA_STORAGE_ERROR, UNWRITTEN))
     refused = [one if one.fault else unwritten._replace(name=one.name) for one in decided.outcomes]
     refusal = CreateTopicsResponse(topics=list(map(results.of, refused)))
     try:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.access.acls import Acl, AclFilter
+from tidelog.broker.access.acls import AclFilter
 from tidelog.broker.access.changes import decide_delete_acls, fault_of_filter
 from tidelog.broker.decision import Decision
 from tidelog.broker.handlers.describe_acls import NO_RULES
-from tidelog.broker.topic_changes import Fault
+from tidelog.broker.topic_changes import RequestFault
 from tidelog.broker.topics import ACCESS_TOPIC
 from tidelog.errors import StorageError
+from tidelog.wire.acl import Acl
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.delete_acls import (
     DeleteAclsFilter,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse | None:
     if not broker.access.authorises:
-        return _refused(request, Fault(ErrorCode.SECURITY_DISABLED, NO_RULES))
+        return _refused(request, RequestFault(ErrorCode.SECURITY_DISABLED, NO_RULES))
     filters = [_filter(one) for one in request.filters]
     faults = [fault_of_filter(one) for one in filters]
     good = [one for one, fault in zip(filters, faults, strict=True) if fault is None]
@@ -41,11 +42,11 @@ def handle(broker: Broker, request: DeleteAclsRequest, call: Call) -> DeleteAcls
         response = DeleteAclsResponse(filter_results=results)
         broker.commit(ACCESS_TOPIC.name, Decision(records, [(call.ticket, response)]))
     except StorageError as error:
-        return _refused(request, Fault(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        return _refused(request, RequestFault(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
     return None
 
 
-def _refused(request: DeleteAclsRequest, fault: Fault) -> DeleteAclsResponse:
+def _refused(request: DeleteAclsRequest, fault: RequestFault) -> DeleteAclsResponse:
     return DeleteAclsResponse(filter_results=[_result(fault, []) for _ in request.filters])
 
 
@@ -61,7 +62,7 @@ def _filter(one: DeleteAclsFilter) -> AclFilter:
     )
 
 
-def _result(fault: Fault | None, taken: list[Acl]) -> DeleteAclsFilterResult:
+def _result(fault: RequestFault | None, taken: list[Acl]) -> DeleteAclsFilterResult:
     if fault is not None:
         return DeleteAclsFilterResult(error_code=fault.code, error_message=fault.message)
     return DeleteAclsFilterResult(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.decision import Decision
-from tidelog.broker.topic_changes import Deletion, Fault, Outcome, decide_delete
+from tidelog.broker.topic_changes import Deletion, Outcome, RequestFault, decide_delete
 from tidelog.broker.topics import NO_ID, TOPICS_TOPIC
 from tidelog.errors import StorageError
 from tidelog.wire.error_code import ErrorCode
@@ -37,7 +37,7 @@ def handle(broker: Broker, request: DeleteTopicsRequest, call: Call) -> DeleteTo
         response = DeleteTopicsResponse(responses=results)
         broker.commit(TOPICS_TOPIC.name, Decision(decided.records, [(call.ticket, response)]))
     except StorageError as error:
-        fault = Fault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        fault = RequestFault(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         failed = [one if one.fault else one._replace(fault=fault) for one in decided.outcomes]
         return DeleteTopicsResponse(
             responses=[_result(one, outcome, call.version) for one, outcome in zip(asked, failed, strict=True)]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.broker.access.acls import Acl, AclFilter
+from tidelog.broker.access.acls import AclFilter
 from tidelog.broker.access.changes import fault_of_filter
 from tidelog.broker.decision import Decision
 from tidelog.broker.topics import ACCESS_TOPIC
+from tidelog.wire.acl import Acl
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.describe_acls import (
     AclDescription,

@@ -26,7 +26,7 @@ from tidelog.broker.settings.describing import (
 from tidelog.broker.settings.group import GROUP
 from tidelog.broker.settings.setting import BOOLEAN, DOUBLE, INT, LIST, LONG, PASSWORD, SHORT, STRING, Setting
 from tidelog.broker.settings.topic import TOPIC
-from tidelog.broker.topic_changes import Fault
+from tidelog.broker.topic_changes import RequestFault
 from tidelog.broker.topics import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -71,14 +71,14 @@ def _describe(
     )
     keys = frozenset(resource.configuration_keys or ())
     shown = _settings(broker, resource.resource_type, resource.resource_name, keys)
-    if isinstance(shown, Fault):
+    if isinstance(shown, RequestFault):
         result.error_code, result.error_message = shown
         return result
     result.configs = [_entry(one, request) for one in shown]
     return result
 
 
-def _settings(broker: Broker, resource: int, name: str, keys: Set[str]) -> Iterable[Shown] | Fault:
+def _settings(broker: Broker, resource: int, name: str, keys: Set[str]) -> Iterable[Shown] | RequestFault:
     """Those asked for by `keys`; none of them asks for all."""
     if resource == TOPIC_RESOURCE:
         return _topic(broker, name, keys)
@@ -90,34 +90,34 @@ def _settings(broker: Broker, resource: int, name: str, keys: Set[str]) -> Itera
         return _fault_of_broker(broker, name) or []
     if resource == CLIENT_METRICS_RESOURCE:
         return []
-    return Fault(ErrorCode.INVALID_REQUEST, f"resource type {resource} has no settings here")
+    return RequestFault(ErrorCode.INVALID_REQUEST, f"resource type {resource} has no settings here")
 
 
 def _asked(settings: Mapping[str, Setting], keys: Set[str]) -> Iterable[Setting]:
     return [setting for key, setting in settings.items() if key in keys] if keys else settings.values()
 
 
-def _topic(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | Fault:
+def _topic(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | RequestFault:
     topic = broker.topics.by_name.get(name)
     if topic is None:
         wrong = fault_of(name)
         if wrong is not None:
-            return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
-        return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+            return RequestFault(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
+        return RequestFault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
     values = broker_values(broker.topics, broker.config)
     shown = [setting for setting in _asked(TOPIC, keys) if not setting.hidden or setting.key in topic.configs]
     return [Shown(describe_topic(setting, topic.configs, values), topic.own) for setting in shown]
 
 
-def _group(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | Fault:
+def _group(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | RequestFault:
     if not name:
-        return Fault(ErrorCode.INVALID_REQUEST, "a group's settings need the group's name")
+        return RequestFault(ErrorCode.INVALID_REQUEST, "a group's settings need the group's name")
     values = broker_values(broker.topics, broker.config)
     own = broker.topics.altered(GROUP_RESOURCE, name)
     return [Shown(describe_group(setting, own, values)) for setting in _asked(GROUP, keys)]
 
 
-def _broker(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | Fault:
+def _broker(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | RequestFault:
     values = broker_values(broker.topics, broker.config)
     if name == CLUSTER:
         described = [describe_cluster(setting, values) for setting in _asked(BROKER, keys)]
@@ -128,11 +128,11 @@ def _broker(broker: Broker, name: str, keys: Set[str]) -> list[Shown] | Fault:
     return [Shown(describe_broker(setting, values), not setting.dynamic) for setting in _asked(BROKER, keys)]
 
 
-def _fault_of_broker(broker: Broker, name: str) -> Fault | None:
+def _fault_of_broker(broker: Broker, name: str) -> RequestFault | None:
     node_id = broker.config.int("node.id")
     if name == str(node_id):
         return None
-    return Fault(
+    return RequestFault(
         ErrorCode.INVALID_REQUEST,
         f"broker {name} does not exist; name {node_id}, or leave the name out for the cluster's default",
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.transaction_coordinator import OutcomeTicket, fenced_code
 from tidelog.broker.transactions.adding import Writer
-from tidelog.broker.transactions.outcome import Outcome
+from tidelog.broker.transactions.outcome import TransactionOutcome
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ EPOCH_MOVES_SINCE = 5
 
 
 def handle(broker: Broker, request: EndTxnRequest, call: Call) -> None:
-    def answer(outcome: Outcome) -> None:
+    def answer(outcome: TransactionOutcome) -> None:
         call.reply(
             EndTxnResponse(
                 error_code=fenced_code(outcome.error_code, call.version, PRODUCER_FENCED_SINCE),

@@ -23,7 +23,7 @@ from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitPr
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
     from tidelog.broker.call import Call
-    from tidelog.broker.transactions.outcome import Outcome
+    from tidelog.broker.transactions.outcome import TransactionOutcome
 
 NO_EPOCH = -1
 PRODUCER_FENCED_SINCE = 4
@@ -49,7 +49,7 @@ def _take(broker: Broker, request: InitProducerIdRequest, transactional_id: str,
     from tidelog.broker.transaction_coordinator import OutcomeTicket, fenced_code
     from tidelog.broker.transactions.initialising import Holder, Init
 
-    def answer(outcome: Outcome) -> None:
+    def answer(outcome: TransactionOutcome) -> None:
         if outcome.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             broker.logger.seldom(
                 "transactional id refused",

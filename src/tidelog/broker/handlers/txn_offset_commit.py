@@ -13,7 +13,7 @@ from tidelog.broker.groups.transactional_offsets import decide_txn_commit, refus
 from tidelog.broker.topics import GROUPS_TOPIC
 from tidelog.broker.transaction_coordinator import OutcomeTicket
 from tidelog.broker.transactions.adding import Writer, may_commit_offsets
-from tidelog.broker.transactions.outcome import Outcome
+from tidelog.broker.transactions.outcome import TransactionOutcome
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -28,7 +28,7 @@ JOINS_SINCE = 5
 def handle(broker: Broker, request: TxnOffsetCommitRequest, call: Call) -> None:
     writer = Writer(request.transactional_id, request.producer_id, request.producer_epoch)
 
-    def write(outcome: Outcome) -> None:
+    def write(outcome: TransactionOutcome) -> None:
         error_code = outcome.error_code or may_commit_offsets(broker.transactions.state, writer, request.group_id)
         if error_code:
             call.reply(refuse_txn_commit(request, _known(error_code, call.version)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidelog.broker.loading import find, when_loaded
 from tidelog.broker.partition import Partition
 from tidelog.broker.transaction_coordinator import OutcomeTicket
-from tidelog.broker.transactions.outcome import Outcome
+from tidelog.broker.transactions.outcome import TransactionOutcome
 from tidelog.errors import StaleProducerEpoch, StorageError
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.write_txn_markers import (
@@ -82,7 +82,7 @@ class _Writing:
             result.error_code = ErrorCode.INVALID_TXN_STATE
             return
 
-        def ended(outcome: Outcome) -> None:
+        def ended(outcome: TransactionOutcome) -> None:
             result.error_code = outcome.error_code
             self._one_less()
 

@@ -17,12 +17,12 @@ not listed, is refused: a fold never skips.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from tidelog.broker.decision import NewRecord
 from tidelog.broker.queues.window import QueueSpan, QueueWindow
-from tidelog.errors import DataFolderError
+from tidelog.broker.record_text import decode_key, encode
 
 VERSION = 1
 KINDS = ("group", "queue")
@@ -30,22 +30,22 @@ KINDS = ("group", "queue")
 
 def group_record(group: str, since_ms: int | None) -> NewRecord:
     """None: the group is no more."""
-    key = _dump({"v": VERSION, "kind": "group", "group": group})
-    return NewRecord(key, None if since_ms is None else _dump({"since": since_ms}))
+    key = encode({"v": VERSION, "kind": "group", "group": group})
+    return NewRecord(key, None if since_ms is None else encode({"since": since_ms}))
 
 
 def whole_record(group: str, topic_id: bytes, partition: int, topic: str, window: QueueWindow) -> NewRecord:
     value = {"topic": topic, "start": window.start, "spans": [span[:4] for span in window.kept()]}
-    return NewRecord(queue_key(group, topic_id, partition), _dump(value))
+    return NewRecord(queue_key(group, topic_id, partition), encode(value))
 
 
 def set_record(group: str, topic_id: bytes, partition: int, spans: Iterable[QueueSpan]) -> NewRecord:
-    return NewRecord(queue_key(group, topic_id, partition), _dump({"set": [span[:4] for span in spans]}))
+    return NewRecord(queue_key(group, topic_id, partition), encode({"set": [span[:4] for span in spans]}))
 
 
 def bound_record(group: str, topic_id: bytes, partition: int, bound: str, offset: int) -> NewRecord:
     """`bound` is start or end."""
-    return NewRecord(queue_key(group, topic_id, partition), _dump({bound: offset}))
+    return NewRecord(queue_key(group, topic_id, partition), encode({bound: offset}))
 
 
 def gone_record(group: str, topic_id: bytes, partition: int) -> NewRecord:
@@ -53,29 +53,8 @@ def gone_record(group: str, topic_id: bytes, partition: int) -> NewRecord:
 
 
 def queue_key(group: str, topic_id: bytes, partition: int) -> bytes:
-    return _dump({"v": VERSION, "kind": "queue", "group": group, "topic": topic_id.hex(), "partition": partition})
+    return encode({"v": VERSION, "kind": "queue", "group": group, "topic": topic_id.hex(), "partition": partition})
 
 
 def parse_key(key: bytes) -> dict[str, Any]:
-    from json import loads
-
-    parsed: dict[str, Any] = loads(key)
-    if parsed["v"] > VERSION or parsed["kind"] not in KINDS:
-        raise DataFolderError(
-            f"a record of kind {parsed['kind']!r}, version {parsed['v']}, in the queues' topic is newer than this"
-            f" Tidelog, which knows version {VERSION} of {', '.join(KINDS)}; use the newer one"
-        )
-    return parsed
-
-
-def parse_value(value: bytes) -> dict[str, Any]:
-    from json import loads
-
-    parsed: dict[str, Any] = loads(value)
-    return parsed
-
-
-def _dump(value: Mapping[str, Any]) -> bytes:
-    from json import dumps
-
-    return dumps(value, separators=(",", ":")).encode()
+    return decode_key(key, "__tidelog.queues", VERSION, KINDS)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tidelog.broker.decision import NewRecord
-from tidelog.broker.queues.records import group_record, parse_key, parse_value, whole_record
+from tidelog.broker.queues.records import group_record, parse_key, whole_record
 from tidelog.broker.queues.window import QueueWindow
+from tidelog.broker.record_text import decode
 
 Place = tuple[bytes, int]  # a topic's id, and a partition of it
 
@@ -69,7 +70,7 @@ def fresh() -> Queues:
 def apply(state: Queues, key: bytes, value: bytes | None) -> None:
     """Folds one record into the state; None is a tombstone."""
     parsed = parse_key(key)
-    content = parse_value(value) if value is not None else None
+    content = decode(value) if value is not None else None
     group: str = parsed["group"]
     if parsed["kind"] == "queue":
         _apply_queue(state, group, (bytes.fromhex(parsed["topic"]), parsed["partition"]), content)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tidelog.broker.decision import Decision, Instant, Ticket
 from tidelog.broker.transactions.outcome import DONE, Later, refuse
 from tidelog.broker.transactions.settings import MAX_GROUPS_IN_TRANSACTION
-from tidelog.broker.transactions.state import PartitionName, Transaction, Transactions, record
+from tidelog.broker.transactions.state import PartitionName, Transaction, TransactionsState, record
 from tidelog.broker.transactions.states import State, TransactionEvent
 from tidelog.wire.error_code import ErrorCode
 
@@ -31,7 +31,7 @@ class Writer(NamedTuple):
 
 
 def decide_add(
-    state: Transactions,
+    state: TransactionsState,
     writer: Writer,
     partitions: Iterable[PartitionName],
     groups: Iterable[str],
@@ -57,7 +57,7 @@ def decide_add(
     return Decision([record(grown)], [(ticket, DONE)])
 
 
-def find(state: Transactions, writer: Writer) -> Transaction | int:
+def find(state: TransactionsState, writer: Writer) -> Transaction | int:
     """The writer's transaction, or the error code that says why it has none."""
     if not writer.transactional_id:
         return ErrorCode.INVALID_REQUEST
@@ -69,7 +69,7 @@ def find(state: Transactions, writer: Writer) -> Transaction | int:
     return found if found.epoch == writer.epoch else ErrorCode.PRODUCER_FENCED
 
 
-def may_write(state: Transactions, writer: Writer, place: PartitionName) -> int:
+def may_write(state: TransactionsState, writer: Writer, place: PartitionName) -> int:
     """NONE if a batch may be written there now; TRANSACTION_ABORTABLE where its partition was not added."""
     found = find(state, writer)
     if isinstance(found, int):
@@ -77,7 +77,7 @@ def may_write(state: Transactions, writer: Writer, place: PartitionName) -> int:
     return _named(found, place in found.partitions)
 
 
-def may_write_alone(state: Transactions, writer: Writer) -> int:
+def may_write_alone(state: TransactionsState, writer: Writer) -> int:
     """NONE if a batch that is in no transaction may be written now under the name of a transactional id: its present
     holder may, while none of its transactions is under way.
     """
@@ -89,7 +89,7 @@ def may_write_alone(state: Transactions, writer: Writer) -> int:
     return ErrorCode.INVALID_TXN_STATE if found.state is State.ONGOING else ErrorCode.NONE
 
 
-def may_commit_offsets(state: Transactions, writer: Writer, group_id: str) -> int:
+def may_commit_offsets(state: TransactionsState, writer: Writer, group_id: str) -> int:
     found = find(state, writer)
     if isinstance(found, int):
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.broker.decision import Instant
-from tidelog.broker.transactions.state import NEVER, Transaction, Transactions
+from tidelog.broker.transactions.state import NEVER, Transaction, TransactionsState
 from tidelog.broker.transactions.states import State
 from tidelog.errors import UsageError
 from tidelog.wire.error_code import ErrorCode
@@ -22,7 +22,9 @@ GROUPS_TOPIC = "__tidelog.groups"
 NAMES = {state.value: state for state in State}
 
 
-def list_transactions(state: Transactions, request: ListTransactionsRequest, now: Instant) -> ListTransactionsResponse:
+def list_transactions(
+    state: TransactionsState, request: ListTransactionsRequest, now: Instant
+) -> ListTransactionsResponse:
     try:
         matches = _matching(request.transactional_id_pattern)
     except UsageError:
@@ -61,13 +63,15 @@ def _open_for(one: Transaction, now: Instant) -> int:
     return now.wall_ms - one.started_ms if one.started_ms != NEVER else -1
 
 
-def describe_transactions(state: Transactions, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+def describe_transactions(
+    state: TransactionsState, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[_describe(state, transactional_id) for transactional_id in request.transactional_ids]
     )
 
 
-def _describe(state: Transactions, transactional_id: str) -> Described:
+def _describe(state: TransactionsState, transactional_id: str) -> Described:
     one = state.transactions.get(transactional_id)
     if one is None:
         unknown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
 from tidelog.broker.transactions.adding import Writer
-from tidelog.broker.transactions.outcome import Later, Outcome, refuse
+from tidelog.broker.transactions.outcome import Later, TransactionOutcome, refuse
 from tidelog.broker.transactions.state import (
     NO_EPOCH,
     NO_PRODUCER,
     Transaction,
-    Transactions,
+    TransactionsState,
     record,
 )
 from tidelog.broker.transactions.states import State, TransactionEvent
@@ -36,7 +36,7 @@ ENDED = {
 
 
 def decide_end(
-    state: Transactions,
+    state: TransactionsState,
     writer: Writer,
     commit: bool,
     ticket: Ticket,
@@ -113,11 +113,11 @@ def _abort_nothing(found: Transaction, ticket: Ticket, now: Instant, fresh_id: i
     return Decision([record(moved)], [(ticket, _holder(moved))])
 
 
-def _holder(transaction: Transaction) -> Outcome:
+def _holder(transaction: Transaction) -> TransactionOutcome:
     """What the holder is to go on with: the next producer id at once, though it counts only when all is marked."""
     if transaction.next_producer_id != NO_PRODUCER:
-        return Outcome(ErrorCode.NONE, transaction.next_producer_id, 0)
-    return Outcome(ErrorCode.NONE, transaction.producer_id, transaction.epoch)
+        return TransactionOutcome(ErrorCode.NONE, transaction.next_producer_id, 0)
+    return TransactionOutcome(ErrorCode.NONE, transaction.producer_id, transaction.epoch)
 
 
 def decide_complete(found: Transaction, now: Instant) -> list[NewRecord]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
-from tidelog.broker.transactions.outcome import Later, Outcome, refuse
+from tidelog.broker.transactions.outcome import Later, TransactionOutcome, refuse
 from tidelog.broker.transactions.settings import MAX_TRANSACTIONAL_ID_LENGTH
 from tidelog.broker.transactions.state import (
     LAST_EPOCH_FOR_CLIENTS,
@@ -20,7 +20,7 @@ from tidelog.broker.transactions.state import (
     NO_EPOCH,
     NO_PRODUCER,
     Transaction,
-    Transactions,
+    TransactionsState,
     record,
 )
 from tidelog.broker.transactions.states import State, TransactionEvent
@@ -46,7 +46,7 @@ class Fence(NamedTuple):
     then: Init
 
 
-def decide_init(state: Transactions, init: Init, ticket: Ticket, now: Instant) -> Decision | Fence | Later:
+def decide_init(state: TransactionsState, init: Init, ticket: Ticket, now: Instant) -> Decision | Fence | Later:
     error_code = _error(state, init)
     if error_code != ErrorCode.NONE:
         return refuse(ticket, error_code)
@@ -62,7 +62,7 @@ def decide_init(state: Transactions, init: Init, ticket: Ticket, now: Instant) -
     return _next_epoch(found, init, ticket, now)
 
 
-def _error(state: Transactions, init: Init) -> int:
+def _error(state: TransactionsState, init: Init) -> int:
     settings = state.live.settings
     if not 0 < len(init.transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
         return ErrorCode.INVALID_REQUEST
@@ -74,7 +74,7 @@ def _error(state: Transactions, init: Init) -> int:
     return ErrorCode.NONE
 
 
-def _begin(state: Transactions, init: Init, ticket: Ticket, now: Instant) -> Decision | Later:
+def _begin(state: TransactionsState, init: Init, ticket: Ticket, now: Instant) -> Decision | Later:
     if init.fresh_id == NO_PRODUCER:
         return Later.PRODUCER_ID
     begun = Transaction(init.transactional_id, State.EMPTY, init.fresh_id, 0, init.timeout_ms, now.wall_ms)
@@ -132,5 +132,5 @@ def _initialised_as(found: Transaction, init: Init, now: Instant, *, epoch: int,
 
 
 def _initialised(transaction: Transaction, ticket: Ticket) -> Decision:
-    outcome = Outcome(ErrorCode.NONE, transaction.producer_id, transaction.epoch)
+    outcome = TransactionOutcome(ErrorCode.NONE, transaction.producer_id, transaction.epoch)
     return Decision([record(transaction)], [(ticket, outcome)])

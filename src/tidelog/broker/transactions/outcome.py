@@ -1,7 +1,7 @@
 """What becomes of a request about a transaction: an outcome now, or later.
 
-`Outcome` is the reply of a decision; handlers turn it into a response of their version. `Later` says that nothing can
-be decided yet and what must come first: the shell waits for it and asks again.
+`TransactionOutcome` is the reply of a decision; handlers turn it into a response of their version. `Later` says that
+nothing can be decided yet and what must come first: the shell waits for it and asks again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidelog.broker.transactions.state import NO_EPOCH, NO_PRODUCER
 from tidelog.wire.error_code import ErrorCode
 
 
-class Outcome(NamedTuple):
+class TransactionOutcome(NamedTuple):
     error_code: int = ErrorCode.NONE
     producer_id: int = NO_PRODUCER
     epoch: int = NO_EPOCH
@@ -25,8 +25,8 @@ class Later(Enum):
     PRODUCER_ID = "when there is a producer id that was never used"
 
 
-DONE = Outcome()
+DONE = TransactionOutcome()
 
 
 def refuse(ticket: Ticket, error_code: int) -> Decision:
-    return Decision([], [(ticket, Outcome(error_code))])
+    return Decision([], [(ticket, TransactionOutcome(error_code))])

@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tidelog.broker.decision import NewRecord
+from tidelog.broker.record_text import decode, decode_key, encode
 from tidelog.broker.transactions.settings import TransactionSettings
 from tidelog.broker.transactions.states import MOVES, PREPARED, State, TransactionEvent
-from tidelog.errors import DataFolderError
 
 VERSION = 1
 KIND = "transaction"
@@ -73,7 +73,7 @@ class Live:
 
 
 @dataclass(slots=True)
-class Transactions:
+class TransactionsState:
     transactions: dict[str, Transaction] = field(default_factory=dict)
     by_producer: dict[int, str] = field(default_factory=dict)  # follows from it
     live: Live = field(default_factory=Live, compare=False)
@@ -83,27 +83,25 @@ class Transactions:
         return None if transactional_id is None else self.transactions[transactional_id]
 
 
-def fresh() -> Transactions:
-    return Transactions()
+def fresh() -> TransactionsState:
+    return TransactionsState()
 
 
-def apply(state: Transactions, key: bytes, value: bytes | None) -> Transaction | None:
+def apply(state: TransactionsState, key: bytes, value: bytes | None) -> Transaction | None:
     """Folds one record, and returns the transaction as it is now, so that the shell can go on with it."""
-    from json import loads
-
-    transactional_id = _parse_key(loads(key))
+    transactional_id: str = decode_key(key, "__tidelog.transactions", VERSION, (KIND,))["id"]
     before = state.transactions.pop(transactional_id, None)
     if before is not None:
         state.by_producer.pop(before.producer_id, None)
     if value is None:
         return None
-    transaction = _parse(transactional_id, loads(value))
+    transaction = _parse(transactional_id, decode(value))
     state.transactions[transactional_id] = transaction
     state.by_producer[transaction.producer_id] = transactional_id
     return transaction
 
 
-def to_records(state: Transactions) -> Iterator[NewRecord]:
+def to_records(state: TransactionsState) -> Iterator[NewRecord]:
     for transaction in state.transactions.values():
         yield record(transaction)
 
@@ -125,7 +123,7 @@ def record(transaction: Transaction) -> NewRecord:
         "started_ms": transaction.started_ms,
         "updated_ms": transaction.updated_ms,
     }
-    return NewRecord(_key(transaction.transactional_id), _dump(content))
+    return NewRecord(_key(transaction.transactional_id), encode(content))
 
 
 def tombstone(transactional_id: str) -> NewRecord:
@@ -151,20 +149,4 @@ def _parse(transactional_id: str, content: Mapping[str, Any]) -> Transaction:
 
 
 def _key(transactional_id: str) -> bytes:
-    return _dump({"v": VERSION, "kind": KIND, "id": transactional_id})
-
-
-def _parse_key(key: dict[str, Any]) -> str:
-    if key["v"] > VERSION or key["kind"] != KIND:
-        raise DataFolderError(
-            f"a record of kind {key['kind']!r}, version {key['v']}, in the transactions' topic is newer than this"
-            f" Tidelog, which knows version {VERSION} of {KIND}; use the newer one"
-        )
-    transactional_id: str = key["id"]
-    return transactional_id
-
-
-def _dump(value: Mapping[str, Any]) -> bytes:
-    from json import dumps
-
-    return dumps(value, separators=(",", ":")).encode()
+    return encode({"v": VERSION, "kind": KIND, "id": transactional_id})

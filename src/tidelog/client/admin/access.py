@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.refusal import check
+from tidelog.wire.acl import Acl as Acl
 from tidelog.wire.error_code import ErrorCode
 from tidelog.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -59,16 +60,6 @@ CLUSTER_NAME = "kafka-cluster"
 class User(NamedTuple):
     name: str
     mechanisms: tuple[str, ...]
-
-
-class Acl(NamedTuple):
-    resource: int
-    pattern: int
-    name: str
-    principal: str
-    host: str
-    operation: int
-    permission: int
 
 
 class AclFilter(NamedTuple):

@@ -59,7 +59,7 @@ class Listed(NamedTuple):
     protocol_type: str
 
 
-class Member(NamedTuple):
+class DescribedMember(NamedTuple):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -73,7 +73,7 @@ class GroupDescription(NamedTuple):
     state: str
     assignor: str
     coordinator: str
-    members: tuple[Member, ...]
+    members: tuple[DescribedMember, ...]
 
 
 class Committed(NamedTuple):
@@ -181,7 +181,7 @@ def _describe(coordinator: Connection, group: str) -> GroupDescription:
 
 def _consumer_group(given: DescribedConsumerGroup, coordinator: Connection) -> GroupDescription:
     members = tuple(
-        Member(
+        DescribedMember(
             member.member_id,
             member.instance_id,
             member.client_id,
@@ -198,7 +198,7 @@ def _consumer_group(given: DescribedConsumerGroup, coordinator: Connection) -> G
 def _classic_group(given: DescribedClassicGroup, coordinator: Connection) -> GroupDescription:
     is_consumers = given.protocol_type in ("", "consumer")
     members = tuple(
-        Member(
+        DescribedMember(
             member.member_id,
             member.group_instance_id,
             member.client_id,

@@ -12,7 +12,7 @@ from functools import partial
 from tidelog.client.admin.configs import portable
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.connection import Connection
-from tidelog.client.metadata import Topic, TopicPartition, by_topic
+from tidelog.client.metadata import TopicMetadata, TopicPartition, by_topic
 from tidelog.client.refusal import check, refused
 from tidelog.errors import BrokerError
 from tidelog.wire.error_code import ErrorCode
@@ -52,7 +52,7 @@ def create(
     partitions: int = BROKERS_DEFAULT,
     replication: int = BROKERS_DEFAULT,
     configs: Mapping[str, str] | None = None,
-) -> Topic:
+) -> TopicMetadata:
     kept = portable(cluster, configs or {})
     wanted = CreatableTopic(
         name=name,
@@ -106,7 +106,7 @@ def names(cluster: Cluster) -> list[str]:
     return sorted(topic.name for topic in describe(cluster))
 
 
-def describe(cluster: Cluster, wanted: Iterable[str] | None = None) -> list[Topic]:
+def describe(cluster: Cluster, wanted: Iterable[str] | None = None) -> list[TopicMetadata]:
     """Those named, else all, by name. One that is not there is an error."""
     if wanted is None:
         listed = cluster.retry(lambda: cluster.ask_metadata(None)).topics
@@ -115,7 +115,7 @@ def describe(cluster: Cluster, wanted: Iterable[str] | None = None) -> list[Topi
     return [cluster.retry(partial(cluster.topic, name)) for name in wanted]
 
 
-def add_partitions(cluster: Cluster, name: str, total: int) -> Topic:
+def add_partitions(cluster: Cluster, name: str, total: int) -> TopicMetadata:
     """`total` is how many there are to be. Keys are spread anew: records of one key may then lie in two partitions."""
     topic = CreatePartitionsTopic(name=name, count=total, assignments=None)
     request = CreatePartitionsRequest(topics=[topic], timeout_ms=int(cluster.timeout_s * 1000))
@@ -156,7 +156,7 @@ def _delete_records(leader: Connection, before: dict[TopicPartition, int], begin
             begins[at] = result.low_watermark
 
 
-def _led(cluster: Cluster, name: str, *, partitions: int = 1) -> Topic:
+def _led(cluster: Cluster, name: str, *, partitions: int = 1) -> TopicMetadata:
     """A topic that was made, or has grown. A broker that does not know of that yet is asked until it does."""
     topic = cluster.ask_metadata([name]).topics.get(name)
     if topic is not None and topic.error_code not in UNKNOWN_TOPIC:

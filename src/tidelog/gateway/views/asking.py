@@ -19,10 +19,10 @@ from urllib.parse import quote, urlencode
 from tidelog.errors import UsageError
 from tidelog.gateway.limits import AFTER_MAX_S, AFTER_S
 from tidelog.schema.column_types import BOOLEAN, DOUBLE, LONG
+from tidelog.schema.declaration import Declaration, Key, from_json, to_json
 from tidelog.schema.expression.checking import check
 from tidelog.schema.expression.parser import parse
 from tidelog.schema.expression.tree import Expression
-from tidelog.views.declaration import Declaration, Key, from_json, to_json
 from tidelog.views.stores.store import PAGE_ROWS, PAGE_ROWS_MAX
 
 DIGITS_MAX = 20

@@ -11,14 +11,14 @@ from threading import Lock
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.offsets import EARLIEST, list_offsets
+from tidelog.control.catalog import CATALOG, VIEW, Catalog, View, note
 from tidelog.control.reading import news
+from tidelog.control.starting import check_not_coming
 from tidelog.errors import BrokerError, UsageError
 from tidelog.gateway.access import Credentials
 from tidelog.gateway.limits import CATALOGS_MAX
 from tidelog.gateway.route import Refusal
 from tidelog.views.captured import PREFIX, captured_view
-from tidelog.views.catalog import CATALOG, VIEW, Catalog, View, note
-from tidelog.views.not_yet import check_not_coming
 from tidelog.wire.error_code import ErrorCode
 
 

@@ -39,7 +39,7 @@ from tidelog.gateway.views import rendering
 from tidelog.gateway.views.ring import Ring
 from tidelog.gateway.views.slot import Slot, Where
 from tidelog.gateway.workers import BUSY
-from tidelog.views.declaration import Declaration
+from tidelog.schema.declaration import Declaration
 from tidelog.views.feed_reading import FeedReader, Piece, Switched, find, newest
 
 if TYPE_CHECKING:

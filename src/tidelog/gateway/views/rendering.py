@@ -14,9 +14,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tidelog.schema.declaration import Declaration, row_to_json, to_json
 from tidelog.schema.expression.evaluation import Predicate
 from tidelog.views.changes import Change
-from tidelog.views.declaration import Declaration, row_to_json, to_json
 from tidelog.views.feeds import LEAVE, SWITCHED, TRUNCATED, Cursor, event_of, to_text
 
 EXPIRED, REFUSED = "expired", "refused"

@@ -13,9 +13,9 @@ from __future__ import annotations
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.catalog import View
 from tidelog.errors import BrokerError, NotShown
 from tidelog.gateway.views.open_stores import not_the_store
-from tidelog.views.catalog import View
 from tidelog.views.stores.store import Place
 
 

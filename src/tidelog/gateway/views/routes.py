@@ -21,6 +21,7 @@ from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.captures import CapturedTable, read_captures
+from tidelog.control.catalog import VIEW, View
 from tidelog.control.urls import redacted
 from tidelog.errors import BrokerError, CursorExpired, NotShown, TidelogError
 from tidelog.gateway.access import Credentials
@@ -34,13 +35,13 @@ from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber
 from tidelog.schema.connect import from_connect
+from tidelog.schema.declaration import Declaration, row_to_json
 from tidelog.views.captured import PREFIX, kind_of
-from tidelog.views.catalog import VIEW, View, check_own_rows
-from tidelog.views.declaration import Declaration, row_to_json
 from tidelog.views.feed_reading import FeedReader, oldest
 from tidelog.views.feeds import Cursor, check_place, cursor_at, from_text, to_text
+from tidelog.views.lifecycle import check_own_rows
 from tidelog.views.stores.store import Ask, Page, Place, Store, generation_of
-from tidelog.views.waiting import parse_after
+from tidelog.views.waiting import parse_after, shown_place
 
 START = "start"
 
@@ -241,13 +242,8 @@ def _place_of_store(call: Call, cluster: Cluster, found: View) -> str | None:
     """Where the rows are that a reader gets now: from there on nothing is missed. None of a captured table."""
     if not found.stores:
         return None
-
-    def place_in(store: Store) -> Place | None:
-        shown = store.shown()
-        return None if shown is None else store.place(shown)
-
     try:
-        place = _opened(call).answer(_stores_of(call, found), found.name, place_in)
+        place = _opened(call).answer(_stores_of(call, found), found.name, shown_place)
         if place is not None:
             Rights(cluster, found, alone=_who(call) is None).check(place)
     except TidelogError:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from tidelog.gateway.limits import WHERES_MAX
 from tidelog.gateway.views import rendering
+from tidelog.schema.declaration import Column, Declaration
 from tidelog.schema.expression.checking import check
 from tidelog.schema.expression.evaluation import Predicate, predicate
 from tidelog.schema.expression.parser import parse
 from tidelog.views.changes import Change
-from tidelog.views.declaration import Column, Declaration
 from tidelog.views.feeds import Cursor, furthest
 
 

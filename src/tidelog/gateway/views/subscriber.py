@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from tidelog.control.catalog import Generation
 from tidelog.errors import CursorExpired, TidelogError, UsageError
 from tidelog.gateway.limits import (
     CATCHING_UP_THREADS,
@@ -36,9 +37,8 @@ from tidelog.gateway.views import rendering
 from tidelog.gateway.views.catalogs import Catalogs
 from tidelog.gateway.views.feed import Feed
 from tidelog.gateway.views.slot import Slot, Where
+from tidelog.schema.declaration import Declaration
 from tidelog.schema.expression.evaluation import Predicate
-from tidelog.views.catalog import Generation
-from tidelog.views.declaration import Declaration
 from tidelog.views.feed_reading import FeedReader, Piece
 from tidelog.views.feeds import Cursor
 

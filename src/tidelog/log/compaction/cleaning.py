@@ -21,9 +21,9 @@ from tidelog.log.compaction.rewrite import Rewrite, Rewritten, discard
 from tidelog.log.compaction.verdicts import Verdicts
 from tidelog.log.compaction.window import Window, read_window
 from tidelog.log.header_block import HEADER_BLOCK
-from tidelog.log.index import NO_TIMESTAMP, Boundary
+from tidelog.log.index import NO_TIMESTAMP, BatchStart
 from tidelog.log.open_files import OpenFiles
-from tidelog.log.producers import Producer
+from tidelog.log.producers import ProducerState
 from tidelog.log.reading import Reading
 from tidelog.log.segment import Name, Segment, Step
 from tidelog.log.settings import NO_LAG, LogSettings
@@ -31,7 +31,7 @@ from tidelog.log.transactions import Aborted
 from tidelog.record.compacting import BYTES_PER_KEY, CompactionRule, KeyMap, filter_records, note_keys
 
 
-class Outcome(Enum):
+class CleaningOutcome(Enum):
     IDLE = "idle"
     MORE = "more"
     READY = "ready"
@@ -45,7 +45,7 @@ class Beginning(NamedTuple):
     ends: tuple[int, ...]  # the offset behind each
     first_dirty: int
     stable_up_to: int
-    producers: Mapping[int, Producer]
+    producers: Mapping[int, ProducerState]
     aborted: list[Aborted]
     named: Collection[tuple[int, int]]  # markers, by producer and offset, of transactions that clients may be told of
     settings: LogSettings
@@ -53,7 +53,7 @@ class Beginning(NamedTuple):
     key_bytes: int
 
 
-class Tally(NamedTuple):
+class CleaningTally(NamedTuple):
     """What a pass has done so far."""
 
     read_bytes: int = 0
@@ -68,7 +68,7 @@ class Tally(NamedTuple):
 class Cleaning:
     def __init__(self, reading: Reading, open_files: OpenFiles, begin: Beginning) -> None:
         self.begin = begin
-        self.tally = Tally()
+        self.tally = CleaningTally()
         self.ready: Rewritten | None = None
         self.end = 0  # when it is over: the first offset that is still dirty
         self.cleaned_up_to = 0  # everything below has been written anew, but for damaged segments
@@ -81,28 +81,28 @@ class Cleaning:
         self._pieces: list[Piece] = []  # and what is known of them
         self._dirt: Dirt | None = None
         self._keys: KeyMap | None = None
-        self._noted = Boundary(0, 0)  # in segment number _number
+        self._noted = BatchStart(0, 0)  # in segment number _number
         self._number = 0
         self._groups: list[range] = []
         self._verdicts: Verdicts | None = None
         self._rewrite: Rewrite | None = None
         self._at = 0  # which of its old segments,
-        self._place = Boundary(0, 0)  # and where in it
+        self._place = BatchStart(0, 0)  # and where in it
 
-    def run(self, max_bytes: int) -> Outcome:
+    def run(self, max_bytes: int) -> CleaningOutcome:
         """Goes on for about so many bytes. BadBatch when a segment turns out to be damaged."""
         self.ready = None
         if self._dirt is None and not self._plan():
-            return Outcome.IDLE
+            return CleaningOutcome.IDLE
         stop = self.tally.read_bytes + max_bytes
         while self.tally.read_bytes < stop:
             if self._number < len(self._pieces):
                 self._note_some()
             elif self._rewrite is None and not self._next_group():
-                return Outcome.OVER
+                return CleaningOutcome.OVER
             elif self._write_some():
-                return Outcome.READY
-        return Outcome.MORE
+                return CleaningOutcome.READY
+        return CleaningOutcome.MORE
 
     def abandon(self) -> None:
         if self._rewrite is not None:
@@ -151,14 +151,14 @@ class Cleaning:
         found = []
         for segment, end_offset in zip(self.begin.segments[: dirt.pieces], self.begin.ends, strict=False):
             if end_offset > dirt.start:
-                step = next(segment.walk(Boundary(HEADER_BLOCK, segment.base_offset), segment.end), None)
+                step = next(segment.walk(BatchStart(HEADER_BLOCK, segment.base_offset), segment.end), None)
                 if isinstance(step, Step) and step.header.latest > NO_TIMESTAMP:
                     found.append(step.header.latest)
         return min(found, default=None)
 
-    def _before(self, segment: Segment, offset: int) -> Boundary:
+    def _before(self, segment: Segment, offset: int) -> BatchStart:
         if offset <= segment.base_offset:
-            return Boundary(HEADER_BLOCK, segment.base_offset)
+            return BatchStart(HEADER_BLOCK, segment.base_offset)
         return self._reading.index_of(segment).before_offset(offset)
 
     # Noting keys ------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ class Cleaning:
         if self._pieces[self._number].damaged or self._noted.position >= segment.end:
             self._number += 1
             if self._number < len(self._pieces):
-                self._noted = Boundary(HEADER_BLOCK, self._segments[self._number].base_offset)
+                self._noted = BatchStart(HEADER_BLOCK, self._segments[self._number].base_offset)
             else:
                 self._begin_groups()
             return
@@ -184,7 +184,7 @@ class Cleaning:
             self.end = batch.base_offset if batch.base_offset > self._dirt.start else full
             self._begin_groups()
 
-    def _window(self, segment: Segment, start: Boundary) -> Window:
+    def _window(self, segment: Segment, start: BatchStart) -> Window:
         window = read_window(segment, start, self._epochs)
         self.tally = self.tally._replace(read_bytes=self.tally.read_bytes + len(window.data))
         return window
@@ -208,7 +208,7 @@ class Cleaning:
         interval = self.begin.settings.index_interval_bytes
         files = old[0].files
         self._rewrite = Rewrite(files, self._open_files, old, name, interval, self.begin.now_ms)
-        self._at, self._place = 0, Boundary(HEADER_BLOCK, old[0].base_offset)
+        self._at, self._place = 0, BatchStart(HEADER_BLOCK, old[0].base_offset)
         return True
 
     def _write_some(self) -> bool:
@@ -224,7 +224,7 @@ class Cleaning:
         if self._place.position >= segment.end:
             self._at += 1
             if self._at < len(rewrite.old):
-                self._place = Boundary(HEADER_BLOCK, rewrite.old[self._at].base_offset)
+                self._place = BatchStart(HEADER_BLOCK, rewrite.old[self._at].base_offset)
                 return False
             return self._finish(rewrite)
         window = self._window(segment, self._place)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tidelog.errors import StorageError
 from tidelog.log.appending import Appending
 from tidelog.log.commit import Committer, storage_error
-from tidelog.log.compaction.cleaning import Beginning, Cleaning, Outcome, Tally
+from tidelog.log.compaction.cleaning import Beginning, Cleaning, CleaningOutcome, CleaningTally
 from tidelog.log.compaction.rewrite import Rewritten, publish, remove_old, take_back
 from tidelog.log.compaction.window import BadBatch
 from tidelog.log.header_block import HEADER_BLOCK
@@ -36,7 +36,7 @@ class Pass(NamedTuple):
     start: int
     end: int
     whole: bool
-    tally: Tally
+    tally: CleaningTally
 
 
 class Now(NamedTuple):
@@ -196,21 +196,21 @@ class Compactor:
                 self._on_trouble(f"compaction was {line}")
         told(NOTHING_TO_DO)
 
-    def _worked(self, cleaning: Cleaning, outcome: Outcome, read_bytes: int, told: Told) -> None:
+    def _worked(self, cleaning: Cleaning, outcome: CleaningOutcome, read_bytes: int, told: Told) -> None:
         if self._cleaning is not cleaning:  # abandoned meanwhile
             self._stopped()
             self._committer.background.submit(cleaning.abandon)
             told(NOTHING_TO_DO)
-        elif outcome is Outcome.READY:
+        elif outcome is CleaningOutcome.READY:
             assert cleaning.ready is not None
             self._publish(cleaning, cleaning.ready, read_bytes, told)
-        elif outcome is Outcome.OVER:
+        elif outcome is CleaningOutcome.OVER:
             self._conclude(cleaning, read_bytes, told)
         else:
             self._stopped()
-            if outcome is Outcome.IDLE:
+            if outcome is CleaningOutcome.IDLE:
                 self._cleaning = None
-            told(Turn(outcome is Outcome.MORE, read_bytes))
+            told(Turn(outcome is CleaningOutcome.MORE, read_bytes))
 
     def _publish(self, cleaning: Cleaning, made: Rewritten, read_bytes: int, told: Told) -> None:
         """First headers that are about to go must be in a snapshot."""

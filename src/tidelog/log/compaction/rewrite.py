@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tidelog.log.files import Files, OpenFile, read_fully, remove_files, write_fully
 from tidelog.log.header_block import HEADER_BLOCK, SLOT_AT, Slot, owner_by, pack_block, pack_slot
-from tidelog.log.index import Boundary, Index
+from tidelog.log.index import BatchStart, Index
 from tidelog.log.index_file import save_index
 from tidelog.log.open_files import OpenFiles
 from tidelog.log.segment import CLEANED_SUFFIX, Name, Segment
@@ -164,7 +164,7 @@ def publish(rewritten: Rewritten) -> None:
     index = new.index
     assert index is not None
     with suppress(OSError):  # it can be made anew
-        covered = index.covered(Boundary(new.end, rewritten.end_offset), complete=True)
+        covered = index.covered(BatchStart(new.end, rewritten.end_offset), complete=True)
         save_index(new, index, len(index), covered)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from tidelog.log.producers import Producer
+from tidelog.log.producers import ProducerState
 from tidelog.log.transactions import Aborted
 from tidelog.record.header import (
     DELETE_HORIZON_BIT,
@@ -36,7 +36,7 @@ class Verdicts:
         self,
         aborted: Iterable[Aborted],
         named: Collection[tuple[int, int]],
-        producers: Mapping[int, Producer],
+        producers: Mapping[int, ProducerState],
         now_ms: int,
         *,
         discard: bool,

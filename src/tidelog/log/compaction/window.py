@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tidelog.log.checking import size_of
 from tidelog.log.epochs import History, epoch_at
 from tidelog.log.files import read_fully
-from tidelog.log.index import Boundary
+from tidelog.log.index import BatchStart
 from tidelog.log.segment import Segment
 from tidelog.record.codec import scan
 from tidelog.record.header import BatchHeader
@@ -21,20 +21,20 @@ WINDOW = 128 << 10  # more would keep other threads waiting for the interpreter 
 class Window(NamedTuple):
     data: memoryview
     headers: list[BatchHeader]
-    end: Boundary
+    end: BatchStart
 
 
 class BadBatch(Exception):
     """What is at `place` is not what was written there."""
 
-    def __init__(self, segment: Segment, place: Boundary, fault: str) -> None:
+    def __init__(self, segment: Segment, place: BatchStart, fault: str) -> None:
         super().__init__(f"segment {segment.base_offset} at byte {place.position}: {fault}")
         self.segment = segment
         self.place = place
         self.fault = fault
 
 
-def read_window(segment: Segment, start: Boundary, epochs: History) -> Window:
+def read_window(segment: Segment, start: BatchStart, epochs: History) -> Window:
     """The batches from a boundary on. Pages that had to be read for it do not stay in memory."""
     files, fd, stop = segment.files, segment.file().fd, segment.end
     size = min(WINDOW, stop - start.position)
@@ -50,8 +50,8 @@ def read_window(segment: Segment, start: Boundary, epochs: History) -> Window:
     for position, header in zip(found.positions, found.headers, strict=True):
         if header.base_offset != offset or header.leader_epoch != epoch_at(epochs, offset):
             fault = f"batch says offset {header.base_offset}, epoch {header.leader_epoch}; offset {offset} is due"
-            raise BadBatch(segment, Boundary(start.position + position, offset), fault)
+            raise BadBatch(segment, BatchStart(start.position + position, offset), fault)
         offset = header.next_offset
     if not cached:
         files.forget(fd, start.position, found.end)
-    return Window(memoryview(data)[: found.end], found.headers, Boundary(start.position + found.end, offset))
+    return Window(memoryview(data)[: found.end], found.headers, BatchStart(start.position + found.end, offset))

@@ -24,15 +24,14 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
-from tidelog.control import marks
+from tidelog.control import catalog, marks
+from tidelog.control.catalog import CATALOG, Catalog, View
+from tidelog.control.derived import Derived
 from tidelog.control.marks import TOPIC_PREFIX, Mark
 from tidelog.errors import UsageError
 from tidelog.pipelines.backup.as_of_mark import LastNumbers, chosen, query_id
 from tidelog.pipelines.backup.holding import HeldCheckpoints
 from tidelog.pipelines.backup.stores import copy_store, file_of
-from tidelog.views import catalog
-from tidelog.views.catalog import CATALOG, Catalog, View
-from tidelog.views.derived import Derived
 
 CHECKPOINTS, STORES = "tidelog-checkpoints", "tidelog-views"
 

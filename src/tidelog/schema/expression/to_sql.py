@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tidelog.schema.column_types import quoted
 from tidelog.schema.expression.pattern import ANY, ESCAPE, ONE, Piece, split
 from tidelog.schema.expression.tree import (
     And,
@@ -31,10 +32,6 @@ from tidelog.schema.expression.tree import (
     Or,
     Scalar,
 )
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _quoted_for_format(name: str) -> str:

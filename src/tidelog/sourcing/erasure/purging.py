@@ -20,10 +20,10 @@ from contextlib import closing
 from typing import NamedTuple
 
 from tidelog.client.cluster import Cluster
+from tidelog.control.catalog import VIEW, Editor, View, read_catalog
 from tidelog.control.urls import redacted
 from tidelog.errors import TidelogError
-from tidelog.views import catalog
-from tidelog.views.catalog import VIEW, Editor, View, read_catalog
+from tidelog.views import lifecycle
 from tidelog.views.stores.allowing import Allowed, allowed_stores, open_recorded
 from tidelog.views.stores.opening import scheme_of
 from tidelog.views.stores.sqlite import SqliteStore
@@ -75,8 +75,8 @@ def _begin(cluster: Cluster, name: str) -> View:
     current = view.current
     if view.building is not None:
         current = view.building
-        view = catalog.forget(view, view.building.number)
-    view = catalog.begin(view, current.declared, current.fingerprint, current.partitions, folded_from=current.topic)
+        view = lifecycle.forget(view, view.building.number)
+    view = lifecycle.begin(view, current.declared, current.fingerprint, current.partitions, folded_from=current.topic)
     editor.write(view)
     return view
 
@@ -125,7 +125,7 @@ def _forget_old(cluster: Cluster, name: str, number: int) -> None:
     assert view is not None, "it was there a moment ago"
     for one in view.generations:
         if one.number < number and one.number != view.live:
-            view = catalog.forget(view, one.number)
+            view = lifecycle.forget(view, one.number)
     editor.write(view)
 
 

@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from tidelog.schema.column_types import DECIMAL, JSON, STORED, TIMESTAMP, arrow_of
-from tidelog.views.declaration import Declaration, Row, json_text
+from tidelog.schema.declaration import Declaration, Row, json_text
 
 if TYPE_CHECKING:
     import pyarrow

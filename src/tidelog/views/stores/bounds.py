@@ -17,7 +17,7 @@ import time
 from json import dumps
 from typing import Any
 
-from tidelog.views.declaration import Row
+from tidelog.schema.declaration import Row
 from tidelog.views.stores.store import PAGE_ROWS, PAGE_ROWS_MAX, Ask
 
 FIRST_ROWS = PAGE_ROWS + 1  # a page as most ask for it is one chunk

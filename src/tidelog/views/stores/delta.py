@@ -31,8 +31,8 @@ from uuid import uuid4
 
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
+from tidelog.schema.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.delta_compaction import ASIDE, added_by, commit_of, compact, log_of, sync
 from tidelog.views.stores.key_order import encoder

@@ -23,7 +23,7 @@ from typing import Any
 
 from tidelog.errors import UsageError
 from tidelog.schema.column_types import BINARY, BOOLEAN, DATE, DECIMAL, LONG, STRING, TIMESTAMP
-from tidelog.views.declaration import Declaration, Key
+from tidelog.schema.declaration import Declaration, Key
 
 END = b"\x00\x01"
 ESCAPED = b"\x00\xff"

@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 
 from tidelog.control.urls import VARIABLE, fill, redacted, without_secret
 from tidelog.errors import UsageError
-from tidelog.views.declaration import check_name
+from tidelog.schema.declaration import check_name
 
 if TYPE_CHECKING:
     from tidelog.views.stores.store import Store

@@ -32,8 +32,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, Disconnected, NotShown, StorageError, TidelogError, UsageError
+from tidelog.schema.declaration import Declaration, Key, Row
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row
 from tidelog.views.stores import opensearch_rows as rows
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved

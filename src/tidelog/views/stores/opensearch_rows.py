@@ -24,8 +24,8 @@ from typing import Any
 
 from tidelog.errors import UsageError
 from tidelog.schema.column_types import STORED, STRING
+from tidelog.schema.declaration import Declaration, Row, from_fields, from_json, to_fields, to_json
 from tidelog.views.changes import Change
-from tidelog.views.declaration import Declaration, Row, from_fields, from_json, to_fields, to_json
 
 KEY, GONE, AT = "_tidelog_key", "_tidelog_gone", "_tidelog_gone_ms"
 KEY_BYTES_MAX = 16_000  # a term has 32,766 at most, and a byte is two of them

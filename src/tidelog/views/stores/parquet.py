@@ -29,12 +29,19 @@ from uuid import uuid4
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, DiskFullError, NotShown, StorageError, UsageError
 from tidelog.schema.column_types import DATE, TIMESTAMP
+from tidelog.schema.declaration import Declaration, Key, Row
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row
 from tidelog.views.stores.arrow_rows import KEY, rows_of, schema_of, table_of
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.location import Written, path_in, written
-from tidelog.views.stores.parquet_manifest import Entry, File, Manifest, Manifests, make_folder, sync_folder
+from tidelog.views.stores.parquet_manifest import (
+    Manifests,
+    ParquetFile,
+    ParquetGeneration,
+    ParquetManifest,
+    make_folder,
+    sync_folder,
+)
 from tidelog.views.stores.places import is_to_show, moved
 from tidelog.views.stores.scanning import fill, refuse_match
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
@@ -88,10 +95,10 @@ class ParquetStore:
         if self._day is not None and dict(declared.columns).get(self._day) not in (DATE, TIMESTAMP):
             raise UsageError(f"day={self._day}: view {self.view} has no date or timestamp column of that name")
 
-        def prepared(manifest: Manifest) -> Manifest | None:
+        def prepared(manifest: ParquetManifest) -> ParquetManifest | None:
             entry = manifest.generations.get(generation)
             if entry is None:
-                return manifest.with_entry(generation, Entry(declared, Place(generation, {}, None), ()))
+                return manifest.with_entry(generation, ParquetGeneration(declared, Place(generation, {}, None), ()))
             if not is_to_grow(entry.declared, declared, f"{self.said}: generation {generation} of view {self.view}"):
                 return None
             return manifest.with_entry(generation, entry._replace(declared=declared))
@@ -100,9 +107,9 @@ class ParquetStore:
             self._manifests.change(prepared)
 
     def apply(self, generation: int, stretch: Stretch, *, before: Ends, show: bool = False) -> None:
-        rewritten: tuple[tuple[File, ...], tuple[File, ...]] | None = None
+        rewritten: tuple[tuple[ParquetFile, ...], tuple[ParquetFile, ...]] | None = None
 
-        def applied(manifest: Manifest) -> Manifest:
+        def applied(manifest: ParquetManifest) -> ParquetManifest:
             nonlocal rewritten
             entry = manifest.generations.get(generation)
             if entry is None:
@@ -112,7 +119,7 @@ class ParquetStore:
                 rewritten = entry.files, self._rewrite(entry, stretch)
             changed = manifest.with_entry(generation, entry._replace(place=place, files=rewritten[1]))
             shows = show and is_to_show(generation, changed.shown)
-            return Manifest(changed.number, generation if shows else changed.shown, changed.generations)
+            return ParquetManifest(changed.number, generation if shows else changed.shown, changed.generations)
 
         with _disk(self.said):
             self._manifests.change(applied)
@@ -120,13 +127,13 @@ class ParquetStore:
         self._keys = {path: keys for path, keys in self._keys.items() if path in named}
 
     def forget(self, generation: int) -> None:
-        def forgotten(manifest: Manifest) -> Manifest | None:
+        def forgotten(manifest: ParquetManifest) -> ParquetManifest | None:
             if manifest.shown == generation:
                 raise UsageError(f"generation {generation} of view {self.view} is shown by {self.said}")
             if generation not in manifest.generations:
                 return None
             rest = {number: entry for number, entry in manifest.generations.items() if number != generation}
-            return Manifest(manifest.number, manifest.shown, rest)
+            return ParquetManifest(manifest.number, manifest.shown, rest)
 
         with _disk(self.said):
             self._manifests.change(forgotten)
@@ -168,17 +175,17 @@ class ParquetStore:
     def close(self) -> None:
         self._keys.clear()
 
-    def _newest(self) -> Manifest:
+    def _newest(self) -> ParquetManifest:
         with _disk(self.said):
             return self._manifests.newest()
 
-    def _shown_entry(self) -> Entry:
+    def _shown_entry(self) -> ParquetGeneration:
         manifest = self._newest()
         if manifest.shown is None:
             raise NotShown(f"view {self.view} is not shown by {self.said} yet; its applier is building it")
         return manifest.generations[manifest.shown]
 
-    def _are_kept(self, files: Iterable[File]) -> bool:
+    def _are_kept(self, files: Iterable[ParquetFile]) -> bool:
         """Whether files that no manifest names yet are there, and for another grace period. Who sleeps between writing
         and publishing may find that one who applies another generation has cleaned up.
         """
@@ -191,7 +198,7 @@ class ParquetStore:
 
     # Rows of files ----------------------------------------------------------------------------------------------------
 
-    def _next(self, entry: Entry, after: bytes | None, count: int) -> Sequence[tuple[bytes, Row]]:
+    def _next(self, entry: ParquetGeneration, after: bytes | None, count: int) -> Sequence[tuple[bytes, Row]]:
         """The first rows behind a key. Files of several days have keys that lie between one another's."""
         spans = []
         for file in entry.files:
@@ -211,13 +218,13 @@ class ParquetStore:
         ]
         return sorted(rows, key=lambda one: one[0])
 
-    def _run(self, file: File, start: int, end: int) -> Iterator[tuple[bytes, str]]:
+    def _run(self, file: ParquetFile, start: int, end: int) -> Iterator[tuple[bytes, str]]:
         """Its keys in order, a few at a time: most of them are not among the first of all."""
         for at in range(start, end, 100):
             for key in self._keys_of(file)[at : min(at + 100, end)].to_pylist():
                 yield key, file.path
 
-    def _rows(self, declared: Declaration, file: File, start: int, end: int) -> Sequence[tuple[bytes, Row]]:
+    def _rows(self, declared: Declaration, file: ParquetFile, start: int, end: int) -> Sequence[tuple[bytes, Row]]:
         from pyarrow import parquet
 
         groups = range(start // GROUP_ROWS, (end - 1) // GROUP_ROWS + 1)
@@ -225,7 +232,7 @@ class ParquetStore:
             table = opened.read_row_groups(list(groups), use_threads=False)
         return rows_of(declared, table.slice(start - groups[0] * GROUP_ROWS, end - start))
 
-    def _keys_of(self, file: File) -> Any:
+    def _keys_of(self, file: ParquetFile) -> Any:
         found = self._keys.get(file.path)
         if found is None:
             from pyarrow import parquet
@@ -244,7 +251,7 @@ class ParquetStore:
 
     # Rewriting --------------------------------------------------------------------------------------------------------
 
-    def _rewrite(self, entry: Entry, stretch: Stretch) -> tuple[File, ...]:
+    def _rewrite(self, entry: ParquetGeneration, stretch: Stretch) -> tuple[ParquetFile, ...]:
         """Files of the generation after this stretch; what is new is written and synced."""
         encode = encoder(entry.declared)
         changed = {encode(key): change.after for key, change in stretch.latest().items()}
@@ -266,7 +273,7 @@ class ParquetStore:
             os.utime(self.folder / file.path) if file.path not in by_path else None
         return tuple(sorted(files, key=lambda file: (file.day or "", file.first)))
 
-    def _left(self, files: Iterable[File], changed: Mapping[bytes, Row | None]) -> dict[str, Any]:
+    def _left(self, files: Iterable[ParquetFile], changed: Mapping[bytes, Row | None]) -> dict[str, Any]:
         """For each file that holds a changed key: which of its rows do not."""
         import pyarrow
         from pyarrow import compute
@@ -280,9 +287,9 @@ class ParquetStore:
                     left[file.path] = compute.invert(found)
         return left
 
-    def _falls(self, files: Iterable[File], rows: Rows) -> dict[str, tuple[str | None, Rows]]:
+    def _falls(self, files: Iterable[ParquetFile], rows: Rows) -> dict[str, tuple[str | None, Rows]]:
         """For each file, and for each day that has none, the new rows that fall into it."""
-        of_day: dict[str | None, list[File]] = {}
+        of_day: dict[str | None, list[ParquetFile]] = {}
         for file in files:
             of_day.setdefault(file.day, []).append(file)
         firsts = {day: [file.first for file in found] for day, found in of_day.items()}
@@ -301,8 +308,8 @@ class ParquetStore:
         return at.isoformat() if isinstance(at, date) else None
 
     def _write(
-        self, entry: Entry, folder: Path, day: str | None, old: File | None, left: Any, new: Rows
-    ) -> Iterator[File]:
+        self, entry: ParquetGeneration, folder: Path, day: str | None, old: ParquetFile | None, left: Any, new: Rows
+    ) -> Iterator[ParquetFile]:
         """What is left of an old file and what is new, in files of at most FILE_ROWS."""
         import pyarrow
         from pyarrow import parquet
@@ -318,7 +325,7 @@ class ParquetStore:
             start, end = table.num_rows * part // parts, table.num_rows * (part + 1) // parts
             yield self._write_file(folder, day, table.slice(start, end - start).combine_chunks())
 
-    def _write_file(self, folder: Path, day: str | None, table: pyarrow.Table) -> File:
+    def _write_file(self, folder: Path, day: str | None, table: pyarrow.Table) -> ParquetFile:
         from pyarrow import parquet
 
         path = folder / f"{day or NO_DAY}-{uuid4().hex}.parquet"
@@ -329,7 +336,7 @@ class ParquetStore:
         keys = table.column(KEY)
         name = str(path.relative_to(self.folder))
         self._know(name, keys.combine_chunks())
-        return File(name, day, table.num_rows, keys[0].as_py(), keys[-1].as_py())
+        return ParquetFile(name, day, table.num_rows, keys[0].as_py(), keys[-1].as_py())
 
 
 def _position(keys: Any, key: bytes, *, behind: bool = False) -> int:
@@ -372,7 +379,7 @@ def _disk(said: Written) -> Iterator[None]:
 
 
 @contextmanager
-def _whole(said: Written, file: File) -> Iterator[None]:
+def _whole(said: Written, file: ParquetFile) -> Iterator[None]:
     from pyarrow import ArrowInvalid
 
     try:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from tidelog.errors import AnotherApplier, StorageError, UsageError
-from tidelog.views.declaration import Declaration, from_fields, to_fields
+from tidelog.schema.declaration import Declaration, from_fields, to_fields
 from tidelog.views.stores.location import Written
 from tidelog.views.stores.places import ends_from_text, ends_to_text, mark_from_text, mark_to_text
 from tidelog.views.stores.store import Place
@@ -36,7 +36,7 @@ DIGITS = 20
 TRIES = 100
 
 
-class File(NamedTuple):
+class ParquetFile(NamedTuple):
     path: str  # from the view's folder on
     day: str | None
     rows: int
@@ -44,41 +44,41 @@ class File(NamedTuple):
     last: bytes
 
 
-class Entry(NamedTuple):
+class ParquetGeneration(NamedTuple):
     """A generation."""
 
     declared: Declaration
     place: Place
-    files: tuple[File, ...]
+    files: tuple[ParquetFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ParquetManifest:
     number: int = 0
     shown: int | None = None
-    generations: Mapping[int, Entry] = field(default_factory=dict)
+    generations: Mapping[int, ParquetGeneration] = field(default_factory=dict)
 
-    def with_entry(self, generation: int, entry: Entry) -> Manifest:
+    def with_entry(self, generation: int, entry: ParquetGeneration) -> ParquetManifest:
         return replace(self, generations={**self.generations, generation: entry})
 
     def files(self) -> set[str]:
         return {one.path for entry in self.generations.values() for one in entry.files}
 
 
-def to_text(manifest: Manifest) -> str:
+def to_text(manifest: ParquetManifest) -> str:
     generations = {str(number): _entry_fields(entry) for number, entry in manifest.generations.items()}
     return json.dumps({"v": VERSION, "shown": manifest.shown, "generations": generations}, separators=(",", ":"))
 
 
-def from_text(number: int, text: str) -> Manifest:
+def from_text(number: int, text: str) -> ParquetManifest:
     fields = json.loads(text)
     if fields["v"] > VERSION:
         raise UsageError(f"a manifest has format {fields['v']}, and this Tidelog knows {VERSION}; use the newer one")
     generations = {int(one): _entry(int(one), entry) for one, entry in fields["generations"].items()}
-    return Manifest(number, fields["shown"], generations)
+    return ParquetManifest(number, fields["shown"], generations)
 
 
-def _entry_fields(entry: Entry) -> dict[str, Any]:
+def _entry_fields(entry: ParquetGeneration) -> dict[str, Any]:
     return {
         "declared": to_fields(entry.declared),
         "ends": ends_to_text(entry.place.ends),
@@ -87,13 +87,13 @@ def _entry_fields(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(generation: int, fields: Mapping[str, Any]) -> Entry:
+def _entry(generation: int, fields: Mapping[str, Any]) -> ParquetGeneration:
     place = Place(generation, ends_from_text(fields["ends"]), mark_from_text(fields["mark"]))
     files = [
-        File(path, day, rows, bytes.fromhex(first), bytes.fromhex(last))
+        ParquetFile(path, day, rows, bytes.fromhex(first), bytes.fromhex(last))
         for path, day, rows, first, last in fields["files"]
     ]
-    return Entry(from_fields(fields["declared"]), place, tuple(files))
+    return ParquetGeneration(from_fields(fields["declared"]), place, tuple(files))
 
 
 class Manifests:
@@ -104,14 +104,14 @@ class Manifests:
         self.said = said
         self.grace_s = grace_s
         self._manifests = self.folder / "manifests"
-        self.known = Manifest()  # the last that was read or published
+        self.known = ParquetManifest()  # the last that was read or published
         self._cleaned_at = 0.0
 
-    def newest(self) -> Manifest:
+    def newest(self) -> ParquetManifest:
         for _ in range(TRIES):
             numbers = self._numbers()
             if not numbers:
-                return Manifest()
+                return ParquetManifest()
             if numbers[-1] == self.known.number:
                 return self.known
             try:
@@ -121,7 +121,7 @@ class Manifests:
             return self.known
         raise StorageError(f"{self.said}: every manifest is deleted before it is read; is the grace period 0?")
 
-    def _read(self, number: int) -> Manifest:
+    def _read(self, number: int) -> ParquetManifest:
         path = self._path(number)
         try:
             return from_text(number, path.read_text())
@@ -130,7 +130,7 @@ class Manifests:
                 f"{self.said.told(path)} is not a manifest ({error!r:.80}); delete {self.said}: it is built again"
             ) from None
 
-    def change(self, edit: Callable[[Manifest], Manifest | None]) -> None:
+    def change(self, edit: Callable[[ParquetManifest], ParquetManifest | None]) -> None:
         """`edit` is asked again if somebody else was quicker; None, or an error of it, leaves all as it is."""
         for _ in range(TRIES):
             old = self.newest()
@@ -141,7 +141,7 @@ class Manifests:
                 return
         raise AnotherApplier(f"{self.said}: others have published {TRIES} manifests meanwhile; stop all but one")
 
-    def _publish(self, manifest: Manifest) -> bool:
+    def _publish(self, manifest: ParquetManifest) -> bool:
         if manifest.number == 1:
             make_folder(self._manifests)
         aside = self._manifests / f".{uuid4().hex}"
@@ -176,7 +176,7 @@ class Manifests:
             if self._numbers()[-1] == manifest.number:
                 return
 
-    def _write_latest(self, number: int, generation: int, entry: Entry) -> None:
+    def _write_latest(self, number: int, generation: int, entry: ParquetGeneration) -> None:
         said = {
             "generation": generation,
             "manifest": number,

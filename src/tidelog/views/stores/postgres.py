@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, UsageError
 from tidelog.schema.column_types import JSON, STORED
+from tidelog.schema.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.changes import Change, Stretch
-from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.places import ends_from_text, ends_to_text, is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.postgres_session import Connection, PostgresSession

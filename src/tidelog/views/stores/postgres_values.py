@@ -14,11 +14,11 @@ from typing import Any
 
 from tidelog.errors import UsageError
 from tidelog.schema.column_types import JSON, STORED, STRING
+from tidelog.schema.declaration import Column, Declaration, Key, Value
 from tidelog.schema.expression.checking import check
 from tidelog.schema.expression.to_sql import LIKE, POSTGRES, to_sql
 from tidelog.schema.expression.tree import Scalar
 from tidelog.views.changes import Change
-from tidelog.views.declaration import Column, Declaration, Key, Value
 from tidelog.views.stores.store import Ask
 
 NAME_BYTES_MAX = 63

@@ -33,16 +33,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from tidelog.client.metadata import TopicPartition
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, Disconnected, NotShown, StorageError, TidelogError, UsageError
+from tidelog.schema.declaration import Declaration, Key, Row, from_fields, from_json, row_to_json, to_fields
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import (
-    Declaration,
-    Key,
-    Row,
-    from_fields,
-    from_json,
-    row_to_json,
-    to_fields,
-)
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.places import is_to_show, mark_from_text, mark_to_text, moved
 from tidelog.views.stores.scanning import Moved, fill, refuse_match

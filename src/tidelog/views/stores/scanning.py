@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidelog.errors import UsageError
+from tidelog.schema.declaration import Declaration, Row
 from tidelog.schema.expression.checking import check
 from tidelog.schema.expression.evaluation import predicate
-from tidelog.views.declaration import Declaration, Row
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.key_order import encoder
 from tidelog.views.stores.store import Ask, Page, Place

@@ -26,14 +26,13 @@ from typing import Any, NamedTuple
 
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, NotShown, StorageError, UsageError
-from tidelog.schema.column_types import STORED
+from tidelog.schema.column_types import STORED, quoted
+from tidelog.schema.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row, from_fields, to_fields
 from tidelog.views.stores import places, sqlite_statements, sqlite_values
 from tidelog.views.stores.bounds import Bounds
 from tidelog.views.stores.location import path_in, written
 from tidelog.views.stores.sqlite_file import BUSY_S, VERSION, cut_wal, error_of, has_layout, identity, set_wal
-from tidelog.views.stores.sqlite_values import quoted
 from tidelog.views.stores.store import Ask, Page, Place, is_to_grow
 
 STEPS = 10_000  # of SQLite's machine, some 0.1 ms, after which a query looks at the clock

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidelog.errors import UsageError
-from tidelog.schema.column_types import DECIMAL
+from tidelog.schema.column_types import DECIMAL, quoted
+from tidelog.schema.declaration import Declaration, Key
 from tidelog.schema.expression.tree import Expression
-from tidelog.views.declaration import Declaration, Key
 from tidelog.views.stores import sqlite_values
-from tidelog.views.stores.sqlite_values import quoted
 
 
 def upsert(table: str, declared: Declaration) -> str:

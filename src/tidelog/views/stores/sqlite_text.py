@@ -21,11 +21,10 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from tidelog.errors import UsageError
-from tidelog.schema.column_types import STORED, STRING
-from tidelog.views.declaration import Declaration
+from tidelog.schema.column_types import STORED, STRING, quoted
+from tidelog.schema.declaration import Declaration
 from tidelog.views.stores.location import path_in
 from tidelog.views.stores.sqlite import Kept, SqliteStore
-from tidelog.views.stores.sqlite_values import quoted
 from tidelog.views.stores.store import Ask
 
 PREFIX = "sqlite+fts:///"

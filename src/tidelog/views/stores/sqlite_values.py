@@ -24,7 +24,7 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
 
 from tidelog.schema.column_types import BINARY, BOOLEAN, DATE, DECIMAL, DOUBLE, JSON, TIMESTAMP
-from tidelog.views.declaration import Column, Declaration, Row, Value, json_text, to_json
+from tidelog.schema.declaration import Column, Declaration, Row, Value, json_text, to_json
 
 ORDER = "tidelog_decimal_order"
 NAN = "NaN"
@@ -34,10 +34,6 @@ _EXPONENT_SHIFT, _EXPONENT_WIDTH = 10**9, 10
 _COMPLEMENT = str.maketrans("0123456789", "9876543210")
 
 Convert = Callable[[Any], Any]
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def order_of(number: Decimal | str | None) -> str | None:

@@ -30,9 +30,9 @@ from typing import NamedTuple, Protocol
 
 from tidelog.control.marks import Ends, Mark
 from tidelog.errors import ViewChanged
+from tidelog.schema.declaration import Declaration, Key, Row, grows_to
 from tidelog.schema.expression.tree import Expression
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import Declaration, Key, Row, grows_to
 
 COPY = 1_000_000
 PAGE_ROWS = 100

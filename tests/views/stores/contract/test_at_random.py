@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proving import proves
 from tidelog.errors import AnotherApplier
-from tidelog.views.declaration import Key, Row, declare
+from tidelog.schema.declaration import Key, Row, declare
 from tidelog.views.stores.store import Store
 from tries import tries
 from views.stores.applied import AT, Applied, stretch

@@ -6,7 +6,7 @@ import pytest
 
 from proving import proves
 from tidelog.errors import NotShown, TidelogError, UsageError, ViewChanged
-from tidelog.views.declaration import declare
+from tidelog.schema.declaration import declare
 from tidelog.views.stores.store import Ask, Store
 from views.stores.applied import REVENUE, Applied, assert_same_rows, pages, row
 from views.stores.conftest import Open

@@ -9,10 +9,10 @@ import pytest
 
 from proving import proves
 from tidelog.errors import QueryTimedOut, UsageError
+from tidelog.schema.declaration import Row, declare
 from tidelog.schema.expression.checking import check
 from tidelog.schema.expression.evaluation import evaluate
 from tidelog.schema.expression.parser import parse
-from tidelog.views.declaration import Row, declare
 from tidelog.views.stores.bounds import size_of
 from tidelog.views.stores.scanning import SCAN_ROWS
 from tidelog.views.stores.store import PAGE_ROWS, PAGE_ROWS_MAX, Ask, Store

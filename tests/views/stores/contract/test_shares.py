@@ -10,8 +10,8 @@ from contract import TIMEOUT_S
 from proving import proves
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import AnotherApplier
+from tidelog.schema.declaration import declare
 from tidelog.views.changes import Stretch
-from tidelog.views.declaration import declare
 from tidelog.views.stores.opening import open_store
 from tidelog.views.stores.store import COPY, Store
 from views.stores.applied import AT, OTHER, REVENUE, Applied, assert_same_rows, mark, pages, put, row

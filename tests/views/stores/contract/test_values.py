@@ -13,10 +13,10 @@ import pytest
 from proving import proves
 from tidelog.record.columns import Row as Record
 from tidelog.schema.column_types import OF_A_KEY, TYPES
+from tidelog.schema.declaration import Declaration, Value, declare, to_json
 from tidelog.schema.expression.parser import parse
 from tidelog.schema.expression.tree import Compare, Literal, Name
 from tidelog.views.changes import changes_of
-from tidelog.views.declaration import Declaration, Value, declare, to_json
 from tidelog.views.stores.store import Ask, Store
 from views.stores.applied import AT, Applied, assert_same_rows, pages
 from views.stores.conftest import Open

@@ -16,8 +16,7 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.errors import PeerError, UsageError
 from tidelog.record.columns import Row as Record
 from tidelog.schema.column_types import TYPES
-from tidelog.views.changes import changes_of, encode
-from tidelog.views.declaration import (
+from tidelog.schema.declaration import (
     Declaration,
     column_from_json,
     declare,
@@ -28,6 +27,7 @@ from tidelog.views.declaration import (
     to_fields,
     to_json,
 )
+from tidelog.views.changes import changes_of, encode
 
 STOCK = declare({"price": "decimal", "text": "string", "product": "string"}, ("product",))
 

@@ -9,10 +9,10 @@ import pytest
 
 from proving import proves
 from tidelog.client.metadata import TopicPartition
+from tidelog.control import derived
+from tidelog.control.catalog import decode, encode
+from tidelog.control.derived import CodeChange, Derived, TopicGeneration
 from tidelog.errors import UsageError
-from tidelog.views import derived
-from tidelog.views.catalog import decode, encode
-from tidelog.views.derived import CodeChange, Derived, TopicGeneration
 
 AT = TopicPartition("big", 0)
 KEY = b'{"v":1,"kind":"topic","name":"big"}'

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
+from tidelog.control.catalog import CATALOG, OWNER_PREFIX, VERSION, ensure_catalog
 from tidelog.control.owner import Owner
 from tidelog.control.reading import read_all, span
 from tidelog.errors import BrokerError, UsageError
-from tidelog.views.catalog import CATALOG, OWNER_PREFIX, VERSION, ensure_catalog
 
 PASS = "pass"
 RECORDS_MAX = 10_000  # of an output
