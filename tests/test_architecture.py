@@ -219,6 +219,8 @@ def test_the_picture_has_no_cycle() -> None:
         ("record/codec.py", "tidelog.config.BrokerConfig", False),
         ("broker/broker.py", "tidelog.cli.main", False),
         ("views/applier.py", "tidelog.spark.sink", False),
+        ("control/catalog.py", "tidelog.views.stores.opening", False),
+        ("control/catalog.py", "tidelog.schema.declaration", True),
         ("views/not_yet.py", "tidelog.parts.supervision", False),
         ("parts/running.py", "tidelog.views.applier", False),
         ("pipelines/running.py", "tidelog.parts.running", True),

@@ -10,9 +10,8 @@ import pytest
 from log.partition import Partition, batch
 from proving import proves
 from tidelog.errors import HoleError
-from tidelog.log.checked_ranges import CheckedRanges
 from tidelog.log.files import RealFiles
-from tidelog.log.segment import RECENT_BATCHES
+from tidelog.log.segment import RECENT_BATCHES, CheckedRanges
 from tidelog.log.settings import LogSettings
 from tidelog.log.slice import Cold
 from tidelog.record.columns import decode

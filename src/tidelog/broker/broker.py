@@ -13,20 +13,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from errno import EDQUOT, ENOSPC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.broker import topics as topics_fold
 from tidelog.broker.config_changes import broker_values
 from tidelog.broker.decision import Decision, Instant
-from tidelog.broker.folds import MAKERS, Folded
+from tidelog.broker.folds import MAKERS, Folds
 from tidelog.broker.housekeeping import Housekeeping
 from tidelog.broker.internal import InternalTopic, TopicFold
 from tidelog.broker.orphans import Orphans
 from tidelog.broker.partition import Partition
 from tidelog.broker.partitions import Partitions, repair_command
 from tidelog.broker.settings.configuring import broker_config
-from tidelog.broker.settings.topic_config import TopicConfig, topic_config
-from tidelog.broker.status import STATUS_CONFIG, Counters, Status
+from tidelog.broker.settings.topic_config import TopicConfig
+from tidelog.broker.status import Counters, Status
+from tidelog.broker.topic_configs import TopicConfigs
 from tidelog.broker.topics import (
     ACCESS_TOPIC,
     BROKER_RESOURCE,
@@ -37,7 +38,6 @@ from tidelog.broker.topics import (
     STATUS_TOPIC,
     TOPICS_TOPIC,
     TRANSACTIONS_TOPIC,
-    WARNINGS_TOPIC,
     Change,
     ConfigsChange,
     Topic,
@@ -53,7 +53,6 @@ from tidelog.log.files import Files
 from tidelog.log.folder import DataFolder
 from tidelog.log.log import Log
 from tidelog.log.missing import MissingRecords
-from tidelog.log.settings import FOREVER, LogSettings
 from tidelog.logger import Logger
 from tidelog.wire.error_code import ErrorCode
 
@@ -69,14 +68,6 @@ if TYPE_CHECKING:
 
 LATER_S = 0.2
 
-# Whatever a broker is told about its topics, its own are kept on disk and cut by nobody but `internal`.
-INTERNAL_CONFIG = TopicConfig(
-    LogSettings(segment_bytes=64 << 20, retention_ms=FOREVER), 1 << 30, FOREVER, FOREVER, compact=False
-)
-WARNINGS_CONFIG = TopicConfig(
-    LogSettings(segment_bytes=1 << 20, retention_ms=FOREVER, compact=True), 1 << 20, FOREVER, FOREVER, compact=True
-)
-OWN_CONFIGS = {STATUS_TOPIC.name: STATUS_CONFIG, WARNINGS_TOPIC.name: WARNINGS_CONFIG}
 ACKS = (-1, 0, 1)
 NO_ROOM = (ENOSPC, EDQUOT)
 
@@ -106,11 +97,10 @@ class Broker:
         self._partitions = Partitions(self._folder, files, self._committer, logger)
         self._orphans = Orphans(self._folder, files, logger, self._committer.background.submit)
         self._partitions.on_unfinished = lambda partition: self.transactions.end_hanging(partition)
-        self._topic_configs: dict[str, TopicConfig] = {}
+        self._configs = TopicConfigs()
         fold = TopicFold(topics_fold.fresh, topics_fold.apply, topics_fold.to_records)
         self._topics = InternalTopic(TOPICS_TOPIC.name, fold, self._lost)
-        self._folds: dict[str, Folded[Any]] = {}  # those that are made, by topic, in the order of the table
-        self.on_access: Callable[[Access], None] | None = None  # the server's, when access is first needed
+        self.folds = Folds(self, self._load_own, self._lost, on_fatal)
         self.overload_made: Overload | None = None
         self.housekeeping = Housekeeping(self)
         self.counters = Counters()
@@ -132,24 +122,24 @@ class Broker:
     @property
     def coordinator(self) -> GroupCoordinator:
         """Groups are folded on first use, or soon after the start: the first ack does not wait for them."""
-        found: GroupCoordinator = self._folded(GROUPS_TOPIC)
+        found: GroupCoordinator = self.folds.of(GROUPS_TOPIC)
         return found
 
     @property
     def transactions(self) -> TransactionCoordinator:
-        found: TransactionCoordinator = self._folded(TRANSACTIONS_TOPIC)
+        found: TransactionCoordinator = self.folds.of(TRANSACTIONS_TOPIC)
         return found
 
     @property
     def queues(self) -> QueueCoordinator:
         """Share groups."""
-        found: QueueCoordinator = self._folded(QUEUES_TOPIC)
+        found: QueueCoordinator = self.folds.of(QUEUES_TOPIC)
         return found
 
     @property
     def has_queues(self) -> bool:
         """Whether there may be share groups: most brokers have none, and pay nothing for them."""
-        if QUEUES_TOPIC.name in self._folds:
+        if QUEUES_TOPIC in self.folds:
             return True
         partition = self._partitions.find(QUEUES_TOPIC.name, 0)
         return partition is not None and partition.log.end_offset > 0
@@ -168,13 +158,13 @@ class Broker:
     @property
     def access(self) -> Access:
         """Users, rules and quotas."""
-        found: Access = self._folded(ACCESS_TOPIC)
+        found: Access = self.folds.of(ACCESS_TOPIC)
         return found
 
     @property
     def excisions(self) -> ExcisionOrders:
         """What is to be taken out of files, and what was."""
-        found: ExcisionOrders = self._folded(EXCISIONS_TOPIC)
+        found: ExcisionOrders = self.folds.of(EXCISIONS_TOPIC)
         return found
 
     @property
@@ -186,50 +176,21 @@ class Broker:
             self.overload_made = Overload(self)
         return self.overload_made
 
-    def _folded(self, topic: Topic) -> Any:
-        """The fold of an internal topic, made now if it is not yet (`folds.py`)."""
-        if topic.name not in self._folds:
-            try:
-                self._fold(topic)
-            except (OSError, StorageError) as error:
-                self._on_fatal(error)
-                raise
-        return self._folds[topic.name]
-
-    def _fold(self, topic: Topic) -> None:
-        made = MAKERS[topic.name](self, self._lost)
-        # A client may have opened it by asking for its metadata: one folder has one log.
-        made.start(self._load_own(topic), self._folder.path, self._files)
-        have = {**self._folds, topic.name: made}
-        self._folds = {name: have[name] for name in MAKERS if name in have}
-        if topic is ACCESS_TOPIC and self.on_access is not None:
-            self.on_access(self.access)
-
-    def _folded_soon(self) -> Iterator[Topic]:
-        """Folds that are made without being asked for: an empty one of transactions is not worth it."""
-        yield GROUPS_TOPIC
-        for topic in (TRANSACTIONS_TOPIC, EXCISIONS_TOPIC):
-            partition = self.partition(topic.name, 0)
-            if partition is not None and partition.log.end_offset > 0:
-                yield topic
-        if self.has_queues:
-            yield QUEUES_TOPIC
-
     def rights_changed(self) -> None:
         """Who may know of which topics is not what it was."""
-        if GROUPS_TOPIC.name in self._folds:
+        if GROUPS_TOPIC in self.folds:
             self.coordinator.rights_changed()
-        if QUEUES_TOPIC.name in self._folds:
+        if QUEUES_TOPIC in self.folds:
             self.queues.rights_changed()
 
     def connection_ended(self, connection: object) -> None:
-        if QUEUES_TOPIC.name in self._folds:
+        if QUEUES_TOPIC in self.folds:
             self.queues.connection_ended(connection)
 
     @property
     def guards_everybody(self) -> bool:
         """Whether rules or quotas look at clients of listeners without authentication too."""
-        return ACCESS_TOPIC.name in self._folds and self.access.guards_everybody
+        return ACCESS_TOPIC in self.folds and self.access.guards_everybody
 
     def now(self) -> Instant:
         return Instant(time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000)
@@ -342,10 +303,10 @@ class Broker:
                 self._follow_settings()
             if uncleanly:
                 # What a clean stop has left is whole. After any other one, damage is to stop the start, not a client.
-                for own in self._folded_soon():
-                    self._fold(own)
+                for own in self.folds.soon():
+                    self.folds.make(own)
             if self.config.text("authorizer.class.name") or self._partitions.find(ACCESS_TOPIC.name, 0) is not None:
-                self._folded(ACCESS_TOPIC)  # before the first client: a rule that is not known yet cannot refuse
+                self.folds.of(ACCESS_TOPIC)  # before the first client: a rule that is not known yet cannot refuse
         except BaseException:
             self.stop(clean=False)
             raise
@@ -374,8 +335,8 @@ class Broker:
 
     def _begin_later(self) -> None:
         """What can wait until the first acks are out."""
-        for topic in self._folded_soon():
-            self._folded(topic)
+        for topic in self.folds.soon():
+            self.folds.of(topic)
         found: list[tuple[bytes, int]] = []
 
         def look() -> None:
@@ -411,7 +372,7 @@ class Broker:
         for partition in self._partitions:
             for waiter in list(partition.waiters):
                 waiter.expire()
-        for folded in self._folds.values():
+        for folded in self.folds:
             folded.answer_waiting()
 
     def stop(self, clean: bool = True) -> bool:
@@ -443,7 +404,7 @@ class Broker:
         return True
 
     def internal_topics(self) -> list[InternalTopic]:
-        return [self._topics, *(folded.internal for folded in self._folds.values())]
+        return [self._topics, *(folded.internal for folded in self.folds)]
 
     def _lost(self, error: StorageError) -> None:
         """Decisions that were applied could not be written. Nobody was told of them: go back to what the disk has.
@@ -455,7 +416,7 @@ class Broker:
             self._on_fatal(error)
             return
         self._topics.refold()
-        for folded in self._folds.values():
+        for folded in self.folds:
             folded.refold()
         self._partitions.keep_only(self.topics.by_id)
         self._follow_settings()
@@ -464,16 +425,10 @@ class Broker:
 
     def _open(self, topic: Topic, index: int) -> Partition:
         undecided = None if topic.own else self.undecided()
-        return self._partitions.open(topic, index, self._topic_config(topic), undecided)
+        return self._partitions.open(topic, index, self._config(topic), undecided)
 
-    def _topic_config(self, topic: Topic) -> TopicConfig:
-        if topic.own:
-            return OWN_CONFIGS.get(topic.name, INTERNAL_CONFIG)
-        config = self._topic_configs.get(topic.name)
-        if config is None:
-            config = topic_config(topic.configs, broker_values(self.topics, self.config))
-            self._topic_configs[topic.name] = config
-        return config
+    def _config(self, topic: Topic) -> TopicConfig:
+        return self._configs.of(topic, self.topics, self.config)
 
     def _follow(self, changes: list[Change]) -> None:
         """What a decision about topics and settings means for open partitions and for groups."""
@@ -488,27 +443,27 @@ class Broker:
                 self._follow_settings()
         gone = any(name not in self.topics.by_name for name in topics)
         # Groups that are not folded yet will see topics as they are then, but not that one was made anew.
-        if topics and (gone or GROUPS_TOPIC.name in self._folds):
+        if topics and (gone or GROUPS_TOPIC in self.folds):
             self.coordinator.topics_changed(self.topics, topics)
-        if topics and (QUEUES_TOPIC.name in self._folds or (gone and self.has_queues)):
+        if topics and (QUEUES_TOPIC in self.folds or (gone and self.has_queues)):
             self.queues.topics_changed()
 
     def _reconfigure(self, before: Topic, after: Topic | None) -> None:
-        self._topic_configs.pop(before.name, None)
+        self._configs.forget(before.name)
         for index in range(before.partitions):
             if after is None:
                 self._partitions.drop(before, index, self._topics.log)
                 continue
             partition = self._partitions.find(before.name, index)
             if partition is not None:
-                partition.configure(self._topic_config(after))
+                partition.configure(self._config(after))
         if after is not None and after.configs != before.configs:
             self._partitions.identify(after)
 
     def _follow_settings(self) -> None:
         self.config = broker_config(self.config.given, broker_values(self.topics, self.config))
-        self._topic_configs.clear()
-        for folded in self._folds.values():
+        self._configs.clear()
+        for folded in self.folds:
             folded.settings_changed()
         for partition in self._partitions:
-            partition.configure(self._topic_config(self.topics.by_name[partition.topic]))
+            partition.configure(self._config(self.topics.by_name[partition.topic]))

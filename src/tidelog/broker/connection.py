@@ -230,7 +230,7 @@ class Connection:
             self.resume()
 
     def send_bare(self, chunk: bytes) -> None:
-        """Bytes that are no reply, as the tokens of old logins are; nothing else is under way then."""
+        """Bytes that are not a reply, as the tokens of old logins are; nothing else is under way then."""
         self.outbound.add((chunk,))
         self.outbound.size += len(chunk)
         self.server.flush_soon(self)

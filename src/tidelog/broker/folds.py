@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog.broker.decision import Decision
@@ -32,6 +32,7 @@ from tidelog.log.files import Files
 from tidelog.log.log import Log
 
 if TYPE_CHECKING:
+    from tidelog.broker.access.shell import Access
     from tidelog.broker.broker import Broker
 
 OnLost = Callable[[StorageError], None]
@@ -109,3 +110,53 @@ MAKERS: dict[str, Callable[[Broker, OnLost], Folded[Any]]] = {
     EXCISIONS_TOPIC.name: _excisions,
     QUEUES_TOPIC.name: _queues,
 }
+
+
+class Folds:
+    """Those of one broker that are made by now, in the order of the table."""
+
+    def __init__(
+        self, broker: Broker, load: Callable[[Topic], Log], on_lost: OnLost, on_fatal: Callable[[Exception], None]
+    ) -> None:
+        """`load` is for one of the broker's own topics: it is read before its fold can be made."""
+        self.on_access: Callable[[Access], None] | None = None  # the server's, when access is first needed
+        self._broker = broker
+        self._load = load
+        self._on_lost = on_lost
+        self._on_fatal = on_fatal
+        self._made: dict[str, Folded[Any]] = {}
+
+    def __iter__(self) -> Iterator[Folded[Any]]:
+        return iter(self._made.values())
+
+    def __contains__(self, topic: Topic) -> bool:
+        return topic.name in self._made
+
+    def of(self, topic: Topic) -> Any:
+        """The fold of an internal topic, made now if it is not yet."""
+        if topic not in self:
+            try:
+                self.make(topic)
+            except (OSError, StorageError) as error:
+                self._on_fatal(error)
+                raise
+        return self._made[topic.name]
+
+    def make(self, topic: Topic) -> None:
+        made = MAKERS[topic.name](self._broker, self._on_lost)
+        # A client may have opened it by asking for its metadata: one folder has one log.
+        made.start(self._load(topic), self._broker.data_folder, self._broker.files)
+        have = {**self._made, topic.name: made}
+        self._made = {name: have[name] for name in MAKERS if name in have}
+        if topic is ACCESS_TOPIC and self.on_access is not None:
+            self.on_access(have[topic.name])  # type: ignore[arg-type]
+
+    def soon(self) -> Iterator[Topic]:
+        """Those that are made without being asked for: an empty one of transactions is not worth it."""
+        yield GROUPS_TOPIC
+        for topic in (TRANSACTIONS_TOPIC, EXCISIONS_TOPIC):
+            partition = self._broker.partition(topic.name, 0)
+            if partition is not None and partition.log.end_offset > 0:
+                yield topic
+        if self._broker.has_queues:
+            yield QUEUES_TOPIC

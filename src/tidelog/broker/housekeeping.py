@@ -15,7 +15,7 @@
 Producers are forgotten by a clock that believes a step forward late (`clock.py`): a batch that is sent again is
 known by its producer, and would count twice where a clock that jumps by a day has made everybody silent for a day.
 
-A rate is known after DISK_WATCH_S, not before: what a start or one large file takes in a moment is no rate.
+A rate is known after DISK_WATCH_S, not before: what a start or one large file takes in a moment is not a rate.
 
 Everything that waits for a disk runs in a worker thread, one at a time, so that housekeeping never holds up an ack by
 more than its share of one thread.
@@ -180,7 +180,7 @@ class Housekeeping:
     def _scrubbed(self, result: object, error: BaseException | None) -> None:
         self._busy = False
         partition, self._scrubbing = self._scrubbing, None
-        if partition is None or partition.dropped:  # what goes wrong with a folder that is being removed is no news
+        if partition is None or partition.dropped:  # what goes wrong with a folder that is being removed is not news
             return
         if error is not None:
             self._tell_damage(partition, "scrub failed", error=error)

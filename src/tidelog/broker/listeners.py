@@ -145,7 +145,7 @@ class Listeners:
         self._connect(PlainTransport(connected), peer_host, endpoint, local)
 
     def _shaken(self, peer_host: str, endpoint: Endpoint, local: tuple[str, int], tls: TlsTransport) -> None:
-        """Asked once more whether there is room: handshakes that are under way are no connections yet."""
+        """Asked once more whether there is room: handshakes that are under way are not connections yet."""
         if self._stopping or not self._connections.has_room_for(peer_host):
             tls.close()
             return

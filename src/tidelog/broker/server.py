@@ -74,7 +74,7 @@ class Server:
         self.broker.beside = self._checking = Beside("tidelog-keys", self._loop, self.fault)
         self._shaking = Beside("tidelog-handshake", self._loop, self.fault)
         self._logins = Beside("tidelog-login", self._loop, self.fault)
-        self.broker.on_access = self._access_began
+        self.broker.folds.on_access = self._access_began
         self._stopping = False
         self.failed: BaseException | None = None
         self.http: Activation | None = None
@@ -288,7 +288,7 @@ class Server:
         access.on_change = self._access_changed
 
     def _access_changed(self) -> None:
-        """A quota counts for those who are connected already; who is no user any more gets a last answer and goes."""
+        """A quota counts for those who are connected already; who is no longer a user gets a last answer and goes."""
         self._loop.call_later(REVOKED_WITHIN_S, self._connections.sweep_sessions)
         self.broker.rights_changed()
         if self.broker.guards_everybody:

@@ -90,12 +90,12 @@ def settings_of(
 
 
 def _folder(text: str) -> str | Path:
-    """A place that is no local path stays as it is written."""
+    """A place that is not a local path stays as it is written."""
     return text if "://" in text else Path(text).resolve()
 
 
 def _store(given: Given | None, app: App) -> str:
-    """Where views are kept that do not say so themselves. A URL that is none is told with who has said it."""
+    """Where views are kept that do not say so themselves. A URL that is not one is told with who has said it."""
     from tidelog.pipelines.placing import DEFAULT_STORE
     from tidelog.views.stores.opening import checked
 

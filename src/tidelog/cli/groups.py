@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_text, span_text
+from tidelog.cli.terminal import confirm, paint, show_each, show_json, show_table, size_text, span_text
 from tidelog.errors import BrokerError, UsageError
 
 if TYPE_CHECKING:
@@ -97,14 +97,7 @@ def describe(cluster: Cluster, options: Namespace) -> int:
     for name in options.names:
         group = found(cluster, name)
         described.append(description(group, lag.of_group(cluster, name)))
-    if options.json:
-        show_json(described)
-        return 0
-    for number, one in enumerate(described):
-        if number:
-            print()
-        show_description(one)
-    return 0
+    return show_each(described, show_description, as_json=options.json)
 
 
 def found(cluster: Cluster, name: str) -> GroupDescription:

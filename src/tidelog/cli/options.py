@@ -121,7 +121,7 @@ def parse(parser: Parser, arguments: Sequence[str], *, default: str | None = Non
 
 
 def _action(words: Sequence[str]) -> str | None:
-    """The first word that is neither an option nor its value; a pattern is none."""
+    """The first word that is neither an option nor its value; a pattern is not one."""
     for before, word in zip(("", *words), words, strict=False):
         if not word.startswith("-") and before not in ("--bootstrap", "--timeout", "--command-config"):
             return None if any(letter in word for letter in "*?[") else word

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.terminal import paint, show_json, show_table
+from tidelog.cli.terminal import paint, show_each, show_json, show_table
 
 if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
@@ -104,14 +104,7 @@ def dead(cluster: Cluster, name: str) -> int | None:
 
 def describe(cluster: Cluster, options: Namespace) -> int:
     described = [description(cluster, name) for name in options.names]
-    if options.json:
-        show_json(described)
-        return 0
-    for number, one in enumerate(described):
-        if number:
-            print()
-        show_description(one)
-    return 0
+    return show_each(described, show_description, as_json=options.json)
 
 
 def description(cluster: Cluster, name: str) -> dict[str, Any]:

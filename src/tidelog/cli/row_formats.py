@@ -3,7 +3,7 @@
     value        table, csv                          json
     null         (null) in a table, nothing in CSV   null
     text         itself; escapes in a table          itself; on a terminal, what could drive it is escaped in all
-    bytes        as text, what is none as \\xNN       NAME, or NAME_base64 where it is no text
+    bytes        as text, what is not text as \\xNN       NAME, or NAME_base64 where it is not text
     times        ISO 8601, in UTC                    the same
     decimal      its digits                          text of its digits
     nested       JSON                                JSON

@@ -113,8 +113,7 @@ def follow(query: str, options: Namespace) -> None:
 
 def asking(options: Namespace, start: OffsetSpec | None = None) -> Asking:
     from tidelog.sql.session import Asking
-    from tidelog.sql.span import BEGINNING, END, Bound
-    from tidelog.sql.topic import Options
+    from tidelog.sql.span import BEGINNING, END, Bound, Options
 
     begin, end = start or options.start, options.end
     return Asking(

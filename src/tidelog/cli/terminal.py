@@ -117,6 +117,18 @@ def span_text(ms: int) -> str:
     return " ".join(shown)
 
 
+def show_each(described: Sequence[Any], show: Callable[[Any], None], *, as_json: bool) -> int:
+    """Several things in full, with an empty line between them."""
+    if as_json:
+        show_json(described)
+        return 0
+    for number, one in enumerate(described):
+        if number:
+            print()
+        show(one)
+    return 0
+
+
 def bytes_line(done: int, total: int) -> str:
     return f"{size_text(done)} of {size_text(total)}, {100 * done // total if total else 100} %"
 

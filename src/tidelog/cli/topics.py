@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cli import options as command
 from tidelog.cli.place import PLACE_HELP, parse_place
 from tidelog.cli.suggestions import misspelt
-from tidelog.cli.terminal import confirm, paint, show_json, show_table, size_text
+from tidelog.cli.terminal import confirm, paint, show_each, show_json, show_table, size_text
 from tidelog.cli.truncation import truncate
 from tidelog.errors import BrokerError, UsageError
 
@@ -240,14 +240,7 @@ def describe(cluster: Cluster, options: Namespace) -> int:
     from tidelog.client.admin import topics
 
     described = [description(cluster, topic) for topic in topics.describe(cluster, options.names)]
-    if options.json:
-        show_json(described)
-        return 0
-    for number, one in enumerate(described):
-        if number:
-            print()
-        show_description(one)
-    return 0
+    return show_each(described, show_description, as_json=options.json)
 
 
 def description(cluster: Cluster, topic: TopicMetadata) -> dict[str, Any]:

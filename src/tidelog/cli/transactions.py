@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.terminal import confirm, paint, show_json, show_table
+from tidelog.cli.terminal import confirm, paint, show_each, show_json, show_table
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,19 +91,16 @@ def describe(cluster: Cluster, options: Namespace) -> int:
     from tidelog.client.admin import transactions
 
     described = [description(transactions.describe(cluster, name)) for name in options.names]
-    if options.json:
-        show_json(described)
-        return 0
-    for number, one in enumerate(described):
-        if number:
-            print()
-        print(f"{paint(one['id'], 'bold')}  {one['state']}")
-        print(f"producer  {one['producer']} epoch {one['epoch']}    time-out  {one['timeout_ms']} ms")
-        if one["started"]:
-            print(f"started   {one['started']}")
-        for place in one["partitions"]:
-            print(f"          {place}")
-    return 0
+    return show_each(described, show_description, as_json=options.json)
+
+
+def show_description(one: dict[str, Any]) -> None:
+    print(f"{paint(one['id'], 'bold')}  {one['state']}")
+    print(f"producer  {one['producer']} epoch {one['epoch']}    time-out  {one['timeout_ms']} ms")
+    if one["started"]:
+        print(f"started   {one['started']}")
+    for place in one["partitions"]:
+        print(f"          {place}")
 
 
 def description(one: TransactionDescription) -> dict[str, Any]:

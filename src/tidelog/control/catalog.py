@@ -18,6 +18,7 @@ Rules:
   not fail by it. One in a newer format is refused: what it says counts, and cannot be read.
 - A URL of a store is kept as it was written, with `${NAME}` for a secret, never with the secret.
 - The topic has a third kind: records that an output passes (`passed.py`).
+- Most who read it never write: what an editor needs is loaded when there is one.
 """
 
 from __future__ import annotations
@@ -29,15 +30,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from warnings import warn
 
-from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.control import derived, offsets
 from tidelog.control.derived import Derived
 from tidelog.control.marks import Ends
-from tidelog.control.owner import Owner
 from tidelog.control.reading import read_all
-from tidelog.control.starting import check_not_coming
 from tidelog.errors import OpenTransaction, UsageError
 from tidelog.schema.declaration import Declaration, check_name, from_fields, to_fields
 
@@ -233,6 +231,8 @@ def find_view(cluster: Cluster, name: str, *, whole: bool = False) -> View:
         _read(cluster, catalog, cluster.timeout_s)
     found = catalog.get((VIEW, name))
     if not isinstance(found, View):
+        from tidelog.control.starting import check_not_coming
+
         check_not_coming(cluster, name)
         names = ", ".join(sorted(n for kind, n in catalog if kind == VIEW)) or "none"
         raise UsageError(f"no view {name!r}; there are: {names}")
@@ -244,6 +244,8 @@ class Editor:
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = check_name(name)
+        from tidelog.control.owner import Owner
+
         ensure_catalog(cluster)
         self._owner = Owner(cluster, OWNER_PREFIX + name)
         self._owner.begin()
@@ -282,4 +284,6 @@ def find_derived(catalog: Catalog, name: str) -> Derived | None:
 
 
 def ensure_catalog(cluster: Cluster) -> None:
+    from tidelog.client.admin import topics
+
     topics.ensure(cluster, CATALOG.topic, partitions=1, configs={"cleanup.policy": "compact"})

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
@@ -210,6 +209,8 @@ def settings_of_topic(horizon_ms: int = FEED_HORIZON_MS) -> dict[str, str]:
 def ensure_topic(cluster: Cluster, sink: str, *, horizon_ms: int = FEED_HORIZON_MS) -> TopicPartition:
     """Makes the topic unless it is there; what is there keeps its settings."""
     at = partition_of_marks(sink)
+    from tidelog.client.admin import topics
+
     topics.ensure(cluster, at.topic, partitions=1, configs=settings_of_topic(horizon_ms))
     return at
 

@@ -39,7 +39,7 @@ class RegistryAddress(NamedTuple):
 
 def registry_at(url: str, login_variable: str | None, *, named_by: str = "login_variable") -> RegistryAddress:
     """Refuses an address with a login in it, and says nothing of that. A password may have any signs, so all before the
-    last @ may be of it, wherever that stands, and a port that is no number may be one too.
+    last @ may be of it, wherever that stands, and a port that is not a number may be one too.
     """
     address = url.rpartition("@")[2]
     if address != url:
@@ -49,7 +49,7 @@ def registry_at(url: str, login_variable: str | None, *, named_by: str = "login_
         )
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018  a ValueError where it is no number
+        parts.port  # noqa: B018  a ValueError where it is not a number
     except ValueError:
         raise UsageError(
             "the address of the registry has no number as its port; write it as http://HOST:PORT"

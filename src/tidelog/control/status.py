@@ -22,12 +22,10 @@ from collections.abc import Iterable, Mapping
 from json import dumps, loads
 from typing import Any, NamedTuple
 
-from tidelog.client.admin import topics
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.offsets import EARLIEST, LATEST, list_offsets
-from tidelog.client.producer import Producer
 from tidelog.clock import Jumps
 from tidelog.control.health import AGAIN_S
 from tidelog.control.reading import read
@@ -115,6 +113,8 @@ def send_command(cluster: Cluster, kind: str, name: str, command: str, **argumen
 
 
 def _write(cluster: Cluster, at: TopicPartition, key: bytes, value: Mapping[str, Any] | None) -> None:
+    from tidelog.client.producer import Producer  # most who read reports write none
+
     _ensure(cluster, at.topic)
     with Producer(cluster) as producer:
         said = None if value is None else dumps(value, separators=(",", ":"), default=str).encode()
@@ -125,6 +125,8 @@ def _ensure(cluster: Cluster, topic: str) -> None:
     known = cluster.ask_metadata([topic]).topics.get(topic)
     if known is not None and known.led:
         return
+    from tidelog.client.admin import topics
+
     topics.ensure(cluster, topic, partitions=1, configs={"cleanup.policy": "compact"})
 
 
@@ -207,7 +209,7 @@ def _read(cluster: Cluster, at: TopicPartition, begin: int, end: int) -> list[tu
 
 def _fields(key: bytes, value: bytes) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """None for what cannot be read: a part that is newer than this reader may tell in another form, and beside another
-    broker anybody's record may stand here. That is no reason for a run to end.
+    broker anybody's record may stand here. That is not a reason for a run to end.
     """
     try:
         named, said = loads(key), loads(value)

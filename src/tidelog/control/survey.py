@@ -40,7 +40,7 @@ from tidelog.wire.messages.list_offsets import (
 
 PARTITIONS_A_REQUEST = 1_000
 FETCH_BYTES = 16 << 20
-# A broker answers with a batch that is no larger than what is asked for, and with the first of all in any case. Most
+# A broker answers with a batch that is not larger than what is asked for, and with the first of all in any case. Most
 # are small. Of large ones a few are answered with at a time; after so many requests, their age is not told.
 BATCH_BYTES = (16 << 10, 128 << 10, *[2 << 20] * 6)
 FOREVER = -1

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from tidelog.errors import UsageError
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Up to the last @ before the path. A port is none, though an @ may come in the query.
+# Up to the last @ before the path. A port is not one, though an @ may come in the query.
 PASSWORD = re.compile(r"(?<=://)([^/@:]*):(?!\d+(?:[/?#]|$))([^/?#]*|[^@]*)@")
 # Of a query: libpq's, Redis's, and what others may have.
 SECRET = re.compile(r"(?i)(?<=[?&])([^=&#]*(?:passw|pwd|secret|token|api_?key)[^=&#]*)=([^&#]*)")

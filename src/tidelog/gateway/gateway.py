@@ -67,7 +67,7 @@ class Gateway:
 
         The URL is in the catalog, and who writes there need not be whom this machine's files and passwords are for
         (`views/stores/allowing.py`). Where users are told apart, or stores were named when the gateway was started,
-        only those; else what anybody on this machine may open, which is no secret of its user's.
+        only those; else what anybody on this machine may open, which is not a secret of its user's.
         """
         if self._stores or self.login:
             return is_allowed(url, self._stores)

@@ -55,7 +55,7 @@ def check(method: str, raw_path: bytes, query: bytes, headers: Headers, hosts: C
 
 
 def host_name(host: str) -> str:
-    """Of a Host header: without its port and brackets, in lower case; nothing if it is none."""
+    """Of a Host header: without its port and brackets, in lower case; nothing if it is not one."""
     if host.startswith("["):
         name, closed, rest = host[1:].partition("]")
         return name.lower() if closed and (not rest or rest[1:].isdigit()) else ""
@@ -64,7 +64,7 @@ def host_name(host: str) -> str:
 
 
 def segment(text: str) -> str:
-    """One segment of a path, decoded; Refusal when it is no text, or has what no name has."""
+    """One segment of a path, decoded; Refusal when it is not text, or has what no name has."""
     try:
         decoded = unquote_to_bytes(text).decode()
     except UnicodeDecodeError:

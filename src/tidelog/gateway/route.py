@@ -69,7 +69,7 @@ def as_json(value: Any, *, status: int = 200, content_type: str = JSON) -> Answe
 
 
 class Refusal(TidelogError):
-    """An answer that is no success. `message` is a fact, then after a semicolon what to do."""
+    """An answer that is not a success. `message` is a fact, then after a semicolon what to do."""
 
     def __init__(
         self, status: int, message: str, *, code: int | None = None, headers: tuple[tuple[str, str], ...] = ()

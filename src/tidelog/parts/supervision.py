@@ -15,7 +15,7 @@ Rules:
 - After a fault a part waits, twice as long after each, up to BACK_OFF_MAX_S; one that has run for STEADY_S begins anew.
 - A user's error (a changed declaration, a lost checkpoint, a column that is not there) is final. All else may pass: a
   broker that is away, a store that is full, a service that is slow. A part says which of its errors are which.
-- One part's fault is no other's.
+- One part's fault is not another's.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def worked(watch: Watch) -> Watch:
 
 
 def settled(watch: Watch, now: float) -> Watch:
-    """A fault that lies so far back that it is no news any more."""
+    """A fault that lies so far back that it is not news any more."""
     healed = watch.state == RUNNING and watch.fault is not None and now - watch.started_at >= STEADY_S
     return replace(watch, fault=None, failures=0) if healed else watch
 

@@ -49,7 +49,7 @@ def encode_marker(producer_id: int, epoch: int, commit: bool, coordinator_epoch:
 
 
 def read_marker(batch: Buffer) -> Marker:
-    """Of one whole control batch; NO_MARKER when it has no record, or one that is no control record."""
+    """Of one whole control batch; NO_MARKER when it has no record, or one that is not a control record."""
     try:
         row = next(decode(batch, crc=False).rows(), None)
     except MalformedBatch:

@@ -6,7 +6,7 @@
 Rules:
 - `title` is a schema's name, `description` its doc; version, parameters and the type stand in connect.* members.
 - The place of a field among its fellows is its connect.index: JSON's members have no order.
-- Objects are open: a member that the schema does not name is no error. So under BACKWARD a new column is refused by
+- Objects are open: a member that the schema does not name is not an error. So under BACKWARD a new column is refused by
   registries, and a subject that is to take one has another compatibility.
 - Values are those of JsonConverter without schemas.
 """

@@ -240,7 +240,7 @@ def _decimal(said: Any) -> Decimal:
 
 
 def _json(said: Any) -> Any:
-    """Python's reader takes NaN and 1e999, which are no JSON: told as a double's are."""
+    """Python's reader takes NaN and 1e999, which are not JSON: told as a double's are."""
     if isinstance(said, float):
         return said if math.isfinite(said) else _double_said(said)
     if isinstance(said, list):

@@ -16,7 +16,7 @@ FORMATS = tuple(MODULES)
 def parse(format: str, text: str, references: Mapping[str, str], *, normalize: bool = False) -> Schema:
     """`references` by the name they go by, each after those that it refers to itself.
 
-    InvalidSchema when the text is none. What comes back is the same for the same text, whatever was parsed before.
+    InvalidSchema when the text is not one. What comes back is the same for the same text, whatever was parsed before.
     """
     if format not in MODULES:
         raise InvalidSchema(f"{format[:100]!r} is not a format; use {', '.join(FORMATS)}")
@@ -46,7 +46,7 @@ def compatible(reader: Schema, writer: Schema) -> list[Reason]:
 
 
 def _check_letters(text: str) -> None:
-    """Halves of letters, which JSON can escape, are no text that could be kept."""
+    """Halves of letters, which JSON can escape, are not text that could be kept."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

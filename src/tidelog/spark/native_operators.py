@@ -11,7 +11,7 @@ starts a query compares that with what its checkpoint was made with, before anyt
 Rules:
 - Operators stand in the order of the plan, from the top and from left to right. Others, or others of them, are refused.
 - Names and values are part of the format: who says one of them otherwise refuses what was made before.
-- A name that only one of the two has is no difference: it is from before, or after, there was such a parameter.
+- A name that only one of the two has is not a difference: it is from before, or after, there was such a parameter.
 - A checkpoint in which no micro-batch has begun has no state: what is kept there is replaced. One that has begun, and
   is from before this was kept, takes the present.
 - A folder that is copied has it too: it goes where the state goes.

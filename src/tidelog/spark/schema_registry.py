@@ -1,7 +1,7 @@
 """Schemas from a registry, over HTTP, for drivers and executors: any that has Confluent's API, ours included.
 
 An id is asked for once in a process: what it means never changes. A registry that cannot be reached
-(`control/registry.py`) fails the task, which Spark tries again: that is no fault of a record's.
+(`control/registry.py`) fails the task, which Spark tries again: that is not a fault of a record's.
 """
 
 from __future__ import annotations

@@ -12,19 +12,20 @@ Rules:
   child structs, and the struct that a capsule points at) is held in `_held` under the number that stands in
   `private_data`, as a struct may be moved: who has moved it frees it by that number.
 - A batch may be asked for by any thread, one at a time for a stream. An exception in the making of one is the text of
-  `get_last_error`, and the exception itself is in `Table.fault`, for who knows more than a text.
+  `get_last_error`, and the exception itself is in `ArrowTable.fault`, for who knows more than a text.
 """
 
 from __future__ import annotations
 
 import ctypes as c
 import itertools
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:
-    from array import array
+from tidelog.record.header import Buffer, DecodedBinary
 
+if TYPE_CHECKING:
     Memory = bytes | bytearray | memoryview | array[int] | array[float]
 
 NULLABLE = 2
@@ -44,6 +45,19 @@ class ArrowPiece(NamedTuple):
     buffers: tuple[Memory | None, ...]
     children: tuple[ArrowPiece, ...] = ()
     offset: int = 0
+
+
+def binary_of(rows: list[bytes | None]) -> DecodedBinary:
+    """The buffers of a column of bytes."""
+    validity = bytearray((len(rows) + 7) // 8)
+    offsets, end = array("i", [0]), 0
+    for number, row in enumerate(rows):
+        if row is not None:
+            validity[number >> 3] |= 1 << (number & 7)
+            end += len(row)
+        offsets.append(end)
+    data: Buffer = b"".join(row for row in rows if row is not None)
+    return bytes(validity), offsets.tobytes(), data
 
 
 class ArrowBatch(NamedTuple):

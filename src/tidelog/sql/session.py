@@ -25,14 +25,12 @@ from tidelog.client.cluster import UNKNOWN_TOPIC
 from tidelog.client.consumer import check_readable
 from tidelog.client.metadata import TopicPartition
 from tidelog.client.refusal import refused
-from tidelog.control.starting import check_not_coming
 from tidelog.errors import UsageError
 from tidelog.schema.column_types import quoted
 from tidelog.sql.c_stream import ArrowBatch, ArrowTable
 from tidelog.sql.interrupting import as_keyboard_interrupt, interruptible
 from tidelog.sql.names import TOPICS, VIEWS, Target, candidates, nearest, target_of
-from tidelog.sql.reading import Connect
-from tidelog.sql.span import BEGINNING, END, Bound, Limits, find_span
+from tidelog.sql.span import BEGINNING, END, Bound, Limits, Options, find_span
 from tidelog.sql.statement import (
     FILES,
     LATEST,
@@ -45,8 +43,6 @@ from tidelog.sql.statement import (
     limits_of,
     read_statement,
 )
-from tidelog.sql.topic import Options, TopicTable, open_topic
-from tidelog.sql.words import mistaken_word
 from tidelog.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
@@ -55,6 +51,8 @@ if TYPE_CHECKING:
     from tidelog.client.cluster import Cluster
     from tidelog.client.security import Security
     from tidelog.control.catalog import View
+    from tidelog.sql.reading import Connect
+    from tidelog.sql.topic import TopicTable
     from tidelog.views.stores.allowing import Allowed
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -62,7 +60,7 @@ CATALOG = "__tidelog.views"
 ROWS_AT_ONCE = 1000
 
 Answer = TypeVar("Answer")
-Scan = Callable[[TopicTable, tuple[str, ...]], Callable[[], Iterator[ArrowBatch]]]
+Scan = Callable[["TopicTable", tuple[str, ...]], Callable[[], Iterator[ArrowBatch]]]
 OF_LATEST = ("key", "value", "partition", "offset", "timestamp")
 
 
@@ -220,6 +218,8 @@ class Question:
                     raise refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
                 self._bind_one(cluster, table, target, views, columns)
             elif (table.schema or table.name not in self.statement.local) and not self._knows(table):
+                from tidelog.control.starting import check_not_coming
+
                 check_not_coming(cluster, candidates(table)[0])
                 files = f"; {FILES}" if LIKE_A_FILE.search(table.name) else ""
                 raise UsageError(f"no topic or view {table}; {nearest(table, topics, views)}{files}")
@@ -269,6 +269,8 @@ class Question:
 
     def open(self, cluster: Cluster, name: str, limits: Limits) -> TopicTable:
         """A WHERE says which rows are read, and not which columns there are: these are of all that was asked for."""
+        from tidelog.sql.topic import open_topic
+
         asked, options = self.asking, self.asking.options
         past = find_span(cluster, name, start=asked.start, end=asked.end, committed=options.committed)
         span = past
@@ -380,6 +382,8 @@ def _mistaken(engine: DuckDBPyConnection, query: str, parsed: dict[str, Any]) ->
         return None
     words = "select keyword_name from duckdb_keywords() where keyword_category in ('reserved', 'type_function')"
     reserved = (row[0] for row in engine.execute(words).fetchall())
+    from tidelog.sql.words import mistaken_word
+
     return mistaken_word(query, int(parsed["position"]), reserved, fails)
 
 

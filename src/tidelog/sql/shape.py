@@ -156,7 +156,7 @@ def _kind(value: Any) -> str:
 
 
 def fitted(value: bytes, root: Column) -> bytes | None:
-    """The value with null in place of what does not fit its column, or None if it is no object."""
+    """The value with null in place of what does not fit its column, or None if it is not an object."""
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):

@@ -44,6 +44,12 @@ class Limits:
     partitions: frozenset[int] | None = None
 
 
+class Options(NamedTuple):
+    committed: bool = True
+    raw: bool = False
+    strict: bool = False
+
+
 class Span(NamedTuple):
     topic: str
     topic_id: bytes

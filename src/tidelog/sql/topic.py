@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.client.consumer import Consumer
 from tidelog.client.metadata import TopicPartition
 from tidelog.errors import UndecodableValue
-from tidelog.record.header import Buffer, DecodedBinary
+from tidelog.record.header import DecodedBinary
 from tidelog.schema.decoding.column import Column
 from tidelog.schema.decoding.decoder import Decoder, Failed, Reader, WriterOf, json_reader, reader_of
-from tidelog.sql.c_stream import ArrowBatch, ArrowField, ArrowPiece
+from tidelog.sql.c_stream import ArrowBatch, ArrowField, ArrowPiece, binary_of
 from tidelog.sql.decoded import field_of, piece_of
 from tidelog.sql.reading import Connect, Run, read_span, runs_of
 from tidelog.sql.shape import OF_THE_RECORD, Sample, Shape, fitted, frame_of, shape_of
-from tidelog.sql.span import Span
+from tidelog.sql.span import Options, Span
 from tidelog.sql.texts import as_text
 
 if TYPE_CHECKING:
@@ -40,12 +40,6 @@ SAMPLE_WAIT_MS = 100
 
 FORMAT_OF = {"topic": "u", "partition": "i", "offset": "l", "timestamp": "tsm:"}
 HEADERS = ArrowField("headers", "+l", (ArrowField("item", "+s", (ArrowField("key", "u"), ArrowField("value", "z"))),))
-
-
-class Options(NamedTuple):
-    committed: bool = True
-    raw: bool = False
-    strict: bool = False
 
 
 class TopicTable(NamedTuple):
@@ -187,18 +181,6 @@ def strings(binary: DecodedBinary, first: int, count: int) -> Iterator[bytes | N
     for row in range(first, first + count):
         there = validity is None or validity[row >> 3] >> (row & 7) & 1
         yield bytes(whole[ends[row] : ends[row + 1]]) if there else None
-
-
-def binary_of(rows: list[bytes | None]) -> DecodedBinary:
-    validity = bytearray((len(rows) + 7) // 8)
-    offsets, end = array("i", [0]), 0
-    for number, row in enumerate(rows):
-        if row is not None:
-            validity[number >> 3] |= 1 << (number & 7)
-            end += len(row)
-        offsets.append(end)
-    data: Buffer = b"".join(row for row in rows if row is not None)
-    return bytes(validity), offsets.tobytes(), data
 
 
 # --- opening ---------------------------------------------------------------------------------------------------------

@@ -25,8 +25,7 @@ from tidelog.control.urls import redacted
 from tidelog.errors import NotShown, TidelogError, UsageError
 from tidelog.schema.column_types import c_format
 from tidelog.schema.declaration import Column, Declaration, Row, json_text
-from tidelog.sql.c_stream import ArrowBatch, ArrowField, ArrowPiece, ArrowTable
-from tidelog.sql.topic import binary_of
+from tidelog.sql.c_stream import ArrowBatch, ArrowField, ArrowPiece, ArrowTable, binary_of
 from tidelog.views.stores.allowing import Allowed, allowed_stores, harm_of, open_recorded, refusal
 from tidelog.views.stores.store import PAGE_ROWS_MAX, Ask, Store
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 TOKEN = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\w+|[^\w\s]", re.DOTALL)
-SKELETON = frozenset(("select", "from", "where", "and", "or", "not", "as", "by", "on"))  # missing columns are no names
+SKELETON = frozenset(("select", "from", "where", "and", "or", "not", "as", "by", "on"))  # missing columns are not names
 
 Fails = Callable[[str], int | None]  # at which byte of it a question cannot be read; None where it can
 

@@ -36,8 +36,7 @@ class TestBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._forget_cluster()
-        self._broker.stop()
+        self.stop()
 
     @property
     def bootstrap(self) -> str:

@@ -117,7 +117,7 @@ class AppRun:
         self._inputs[topic].add([row], partition)
 
     def add_all(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Records as `add` takes them, from JSON: bytes that are no text are `key_base64` and `value_base64`."""
+        """Records as `add` takes them, from JSON: bytes that are not text are `key_base64` and `value_base64`."""
         for one in records:
             fields = dict(one)
             for name in ("key", "value"):

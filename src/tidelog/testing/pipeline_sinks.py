@@ -93,7 +93,7 @@ def _run_all_but_the_last(rows: DataFrame) -> None:
 
 @contextmanager
 def unlogged_crash() -> Iterator[None]:
-    """py4j would tell of an exception that is no news."""
+    """py4j would tell of an exception that is not news."""
     logger = logging.getLogger("py4j.clientserver")
     logger.addFilter(_is_no_crash)
     try:

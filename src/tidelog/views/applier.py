@@ -23,7 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.client.backoff import waits
 from tidelog.client.cluster import UNKNOWN_TOPIC, Cluster
@@ -34,13 +34,15 @@ from tidelog.control.catalog import CATALOG, VIEW, Generation, View, find_view
 from tidelog.control.marks import Ends
 from tidelog.errors import AnotherApplier, BrokerError, Disconnected, StorageError, TidelogError, UsageError
 from tidelog.views.changes import NoChange
-from tidelog.views.folding import RowFolding
 from tidelog.views.follower import Follower, Opener
 from tidelog.views.following import copy_of, is_due, to_follow, to_forget
 from tidelog.views.reading import Fold, LeftBehind, reached
 from tidelog.views.sharing import Alone, Share, Sharing, group_of
 from tidelog.views.stores.store import Store, generation_of
 from tidelog.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from tidelog.views.folding import RowFolding
 
 REPORT_EVERY_S = 1.0
 TOPIC_EVERY_S = 0.2  # a topic that is not there yet is looked for this often
@@ -101,7 +103,7 @@ class Applier:
         self._stopping = True
 
     def run(self) -> None:
-        """Until `stop`. Raises what does not pass: `AnotherApplier`, a view that is gone, rows that are none."""
+        """Until `stop`. Raises what does not pass: `AnotherApplier`, a view that is gone, rows that cannot be read."""
         delays = waits()
         try:
             while not self._stopping:
@@ -293,7 +295,7 @@ class Applier:
         return switched
 
     def _set_aside(self, follower: Follower, error: NoChange) -> None:
-        """Rows that are none stop one generation, and not the one that is built to take its place."""
+        """Rows that cannot be read stop one generation, and not the one that is built to take its place."""
         follower.stuck = str(error)
         self._check_stuck()
         self._tell_of(f"{error}; generation {generation_of(follower.number)} stays as it is")

@@ -11,7 +11,7 @@ Rules:
 - A tombstone is passed over where it follows its delete. Compaction may have taken that: who keeps rows (stores, and
   who folds a topic) then takes the tombstone for it; feeds are never behind what compaction may touch.
 - Within a stretch the last change of a key counts (`latest`), for stores; feeds take them all, in the order of offsets.
-- The columns of the key are the same in the key and in `after`; a record that says otherwise is none.
+- The columns of the key are the same in the key and in `after`; a record that says otherwise is not a change.
 - `op` is Debezium's: c, u, d, and r for a row of a snapshot. Who applies looks at `after` alone. For feeds, c says that
   there was no row before, where a `before` that is null does not.
 """
@@ -37,7 +37,7 @@ class Outgrown(Disconnected):
 
 
 class NoChange(PeerError):
-    """A record of a view's topic that is none: who else writes there?"""
+    """A record of a view's topic that is not a change: who else writes there?"""
 
 
 class Change(NamedTuple):
@@ -153,7 +153,7 @@ def _values(columns: Sequence[Column], said: Sequence[Mapping[str, Any] | None])
 
 
 def _unread(at: TopicPartition, records: Sequence[Record]) -> NoChange | None:
-    """The first one that is no JSON, or deeper nested than can be read; None if each is, and not all together."""
+    """The first one that is not JSON, or deeper nested than can be read; None if each is, and not all together."""
     for record in records:
         try:
             json.loads(record.value or b"null"), json.loads(record.key or b"null")

@@ -40,7 +40,7 @@ class Follower:
     aim: Ends
     shown: bool
     begun: Begun | None  # None: it was shown when it was opened
-    stuck: str | None = None  # at a record that is no change, and this is why: it stays as it is
+    stuck: str | None = None  # at a record that is not a change, and this is why: it stays as it is
 
     def show(self) -> None:
         """From now on readers look."""

@@ -362,7 +362,7 @@ def _check_horizon(
 
 
 def _start_of_marks(cluster: Cluster, at: TopicPartition, last: Mark | None, generation: Generation) -> int:
-    """The mark that was applied last. One that may be compacted is looked for by its time; later is no fault: it
+    """The mark that was applied last. One that may be compacted is looked for by its time; later is not a fault: it
     is then the next one that is not missed.
     """
     if last is None:

@@ -1,9 +1,9 @@
 """How much somebody has used of late, and how long they have to wait: the arithmetic of quotas. Pure.
 
 A rate is a sum over the last `windows` windows, each `window_s` long, by the time since the oldest began; a meter that
-has just begun counts as if all windows but one had passed, so that a first large request is no excess. Above the quota
-the wait is just long enough that the rate over the longer time is the quota: (rate - quota) / quota of that time. These
-are Kafka's rules (quota.window.num, quota.window.size.seconds).
+has just begun counts as if all windows but one had passed, so that a first large request is not an excess. Above the
+quota the wait is just long enough that the rate over the longer time is the quota: (rate - quota) / quota of that time.
+These are Kafka's rules (quota.window.num, quota.window.size.seconds).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def write(files: Files, folder: str, manifest: Manifest) -> None:
 
 
 def read(folder: str) -> Manifest:
-    """Of a whole backup; what is none is refused by name."""
+    """Of a whole backup; what is not one is refused by name."""
     path = Path(folder, MANIFEST)
     if not path.is_file():
         raise BackupError(_why_none(folder))

@@ -193,7 +193,7 @@ def facts_of(pinned: Pinned) -> Facts | None:
 
 
 def fold_of(name: str) -> tuple[str, int]:
-    """The topic and the offset of a snapshot's file; no topic when it is none."""
+    """The topic and the offset of a snapshot's file; no topic when it is not one."""
     topic, _, digits = name.removesuffix(FOLD_SUFFIX).rpartition(".")
     if not name.endswith(FOLD_SUFFIX) or len(digits) != OFFSET_DIGITS or not digits.isdecimal():
         return "", -1

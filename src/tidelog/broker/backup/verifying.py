@@ -1,7 +1,7 @@
 """Is a backup what its manifest says? Every file's size and checksum, every batch's checksum, every offset.
 
-Nothing is written, and the folder may be on a disk that cannot be. A hole that the manifest tells of is no fault of the
-backup; it is told again. A file that the manifest does not know is one.
+Nothing is written, and the folder may be on a disk that cannot be. A hole that the manifest tells of is not a fault of
+the backup; it is told again. A file that the manifest does not know is one.
 """
 
 from __future__ import annotations

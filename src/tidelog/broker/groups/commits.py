@@ -13,9 +13,8 @@ from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
 from tidelog.broker.groups.classic import Step, member_error
 from tidelog.broker.groups.classic_group import CONSUMER_PROTOCOL_TYPE, LiveGroup, subscribed_topics
 from tidelog.broker.groups.consumer_group import Group
-from tidelog.broker.groups.offsets import NO_EXPIRY, CommittedOffset, offset_value
 from tidelog.broker.groups.phases import COMMIT, Phase
-from tidelog.broker.groups.records import offset_key
+from tidelog.broker.groups.records import NO_EXPIRY, CommittedOffset, offset_key, offset_value
 from tidelog.broker.groups.settings import MAX_GROUP_ID_LENGTH
 from tidelog.broker.groups.state import Groups
 from tidelog.broker.groups.subscriptions import is_subscribed

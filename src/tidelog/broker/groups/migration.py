@@ -53,12 +53,12 @@ def embedded_version(data: bytes) -> int:
 
 
 def parse_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """MalformedMessage if the bytes are none."""
+    """MalformedMessage if the bytes are not one."""
     return decode(ConsumerProtocolSubscription, embedded_version(metadata), metadata, VERSION_SIZE)[0]
 
 
 def parse_assignment(state: Groups, data: bytes) -> Partitions:
-    """MalformedMessage if the bytes are no assignment. No bytes: no partitions."""
+    """MalformedMessage if the bytes are not an assignment. No bytes: no partitions."""
     if not data:
         return frozenset()
     assignment, _ = decode(ConsumerProtocolAssignment, embedded_version(data), data, VERSION_SIZE)

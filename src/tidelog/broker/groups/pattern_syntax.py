@@ -231,7 +231,7 @@ class _Parser:
         return ("set", found) if found is not None else self.literal(self.character_escape(kind))
 
     def class_escape(self, kind: str) -> frozenset[str] | None:
-        """What \\d, \\W, \\pL, \\P{Lu} and the like stand for; None if the escape is none of these."""
+        """What \\d, \\W, \\pL, \\P{Lu} and the like stand for; None if the escape is not one of these."""
         if kind.lower() in PERL:
             found = PERL[kind.lower()]
         elif kind in "pP":

@@ -18,7 +18,7 @@ is refused: a fold never skips.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.record_text import decode_key, encode
 
@@ -26,7 +26,21 @@ if TYPE_CHECKING:
     from tidelog.broker.groups.consumer_group import Partitions
 
 VERSION = 1
+NO_EXPIRY = -1
 KINDS = ("classic", "consumer", "member", "offset", "pending")
+
+
+class CommittedOffset(NamedTuple):
+    """How far a group has read a partition. Kept by topic name, as in Kafka, until the topic is deleted."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int = NO_EXPIRY  # set by the retention time that OffsetCommit 2 to 4 may carry
+
+    def expires_at(self, empty_since_ms: int, retention_ms: int) -> int:
+        return self.expire_ms if self.expire_ms != NO_EXPIRY else max(self.commit_ms, empty_since_ms) + retention_ms
 
 
 def group_key(kind: str, group: str) -> bytes:
@@ -48,6 +62,24 @@ def pending_key(group: str, producer_id: int, topic: str, partition: int) -> byt
 
 def parse_key(key: bytes) -> dict[str, Any]:
     return decode_key(key, "__tidelog.groups", VERSION, KINDS)
+
+
+def offset_value(committed: CommittedOffset) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "offset": committed.offset,
+        "epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "at": committed.commit_ms,
+    }
+    if committed.expire_ms != NO_EXPIRY:
+        value["expires"] = committed.expire_ms
+    return value
+
+
+def parse_offset(value: Mapping[str, Any]) -> CommittedOffset:
+    return CommittedOffset(
+        value["offset"], value["epoch"], value["metadata"], value["at"], value.get("expires", NO_EXPIRY)
+    )
 
 
 def pack_bytes(data: bytes) -> str:

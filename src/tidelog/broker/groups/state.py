@@ -25,8 +25,15 @@ from tidelog.broker.decision import NewRecord
 from tidelog.broker.groups.classic_group import KeptGroup, LiveGroup, group_value, parse_group, revive
 from tidelog.broker.groups.consumer_group import Group, Member, changes, new_group, parse_member
 from tidelog.broker.groups.deadlines import Deadlines
-from tidelog.broker.groups.offsets import CommittedOffset, offset_value, parse_offset
-from tidelog.broker.groups.records import group_key, offset_key, parse_key, pending_key
+from tidelog.broker.groups.records import (
+    CommittedOffset,
+    group_key,
+    offset_key,
+    offset_value,
+    parse_key,
+    parse_offset,
+    pending_key,
+)
 from tidelog.broker.groups.settings import GroupSettings
 from tidelog.broker.record_text import decode, encode
 

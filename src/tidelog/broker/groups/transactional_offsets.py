@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from tidelog.broker.decision import Decision, Instant, NewRecord, Ticket
 from tidelog.broker.groups.commits import MEMBER_EPOCH_SINCE, commit_error
-from tidelog.broker.groups.offsets import CommittedOffset, offset_value
-from tidelog.broker.groups.records import offset_key, pending_key
+from tidelog.broker.groups.records import CommittedOffset, offset_key, offset_value, pending_key
 from tidelog.broker.groups.settings import MAX_GROUP_ID_LENGTH
 from tidelog.broker.groups.state import Groups
 from tidelog.broker.record_text import encode

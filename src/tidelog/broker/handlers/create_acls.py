@@ -1,4 +1,4 @@
-"""CreateAcls: new access rules. One that is there already is no fault.
+"""CreateAcls: new access rules. One that is there already is not a fault.
 
 v1    the kind of pattern: literal, prefixed        v2    flexible        v3    users as resources
 """

@@ -66,6 +66,14 @@ NO_TIMESTAMP = -1
 # those wait for a slow disk is bounded by nothing but the memory for requests, which pinned buffers count against.
 COPY_BELOW_BYTES = 8192
 PUT_OFF_S = 0.2
+CODES_OF_FAULTS = (  # of a batch; the first that fits
+    (CorruptBatch, ErrorCode.CORRUPT_MESSAGE),
+    (MalformedBatch, ErrorCode.INVALID_RECORD),
+    (OutOfOrderSequence, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    (StaleProducerEpoch, ErrorCode.INVALID_PRODUCER_EPOCH),
+    (OutsideTransaction, ErrorCode.INVALID_TXN_STATE),
+)
+BATCH_FAULTS = tuple(kind for kind, _ in CODES_OF_FAULTS)
 
 
 def handle(broker: Broker, request: ProduceRequest, call: Call) -> None:
@@ -320,16 +328,9 @@ def _try_append(
             BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=compacted(partition))
             for number in error.records
         ]
-    except CorruptBatch as error:
-        _refuse(broker, reply, ErrorCode.CORRUPT_MESSAGE, str(error))
-    except MalformedBatch as error:
-        _refuse(broker, reply, ErrorCode.INVALID_RECORD, str(error))
-    except OutOfOrderSequence as error:
-        _refuse(broker, reply, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, str(error))
-    except StaleProducerEpoch as error:
-        _refuse(broker, reply, ErrorCode.INVALID_PRODUCER_EPOCH, str(error))
-    except OutsideTransaction as error:
-        _refuse(broker, reply, ErrorCode.INVALID_TXN_STATE, str(error))
+    except BATCH_FAULTS as error:
+        code = next(code for kind, code in CODES_OF_FAULTS if isinstance(error, kind))
+        _refuse(broker, reply, code, str(error))
     except StorageError as error:
         _refuse(broker, reply, ErrorCode.KAFKA_STORAGE_ERROR, sentence(error))
 

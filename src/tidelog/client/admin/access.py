@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.refusal import check
@@ -127,15 +127,7 @@ def _alter_users(cluster: Cluster, request: AlterUserScramCredentialsRequest) ->
 
 
 def acls(cluster: Cluster, wanted: AclFilter) -> list[Acl]:
-    request = DescribeAclsRequest(
-        resource_type_filter=wanted.resource,
-        pattern_type_filter=wanted.pattern,
-        resource_name_filter=wanted.name,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission,
-    )
+    request = DescribeAclsRequest(**_filter_fields(wanted))
     answer = cluster.controller().call(request, DescribeAclsResponse)
     check(answer.error_code, "the list of access rules", answer.error_message)
     return [
@@ -173,22 +165,22 @@ def create_acls(cluster: Cluster, wanted: Iterable[Acl]) -> None:
 
 def delete_acls(cluster: Cluster, wanted: AclFilter) -> int:
     """How many there were."""
-    request = DeleteAclsRequest(
-        filters=[
-            DeleteAclsFilter(
-                resource_type_filter=wanted.resource,
-                pattern_type_filter=wanted.pattern,
-                resource_name_filter=wanted.name,
-                principal_filter=wanted.principal,
-                host_filter=wanted.host,
-                operation=wanted.operation,
-                permission_type=wanted.permission,
-            )
-        ]
-    )
+    request = DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter_fields(wanted))])
     (result,) = cluster.controller().call(request, DeleteAclsResponse).filter_results
     check(result.error_code, "the end of access rules", result.error_message)
     return len(result.matching_acls)
+
+
+def _filter_fields(wanted: AclFilter) -> dict[str, Any]:
+    return {
+        "resource_type_filter": wanted.resource,
+        "pattern_type_filter": wanted.pattern,
+        "resource_name_filter": wanted.name,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
 
 
 # Quotas ---------------------------------------------------------------------------------------------------------------

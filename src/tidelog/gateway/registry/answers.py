@@ -96,7 +96,7 @@ def _told(held: dict[str, Any]) -> dict[str, Any]:
 
 
 def part(found: Sequence[One], offset: str, limit: str) -> list[One]:
-    """A page of it; a limit that is no number, or below one, is none."""
+    """A page of it; a limit that is not a number, or below one, is not one."""
     start = int(offset) if offset.isdigit() and len(offset) < 10 else 0
     count = int(limit) if limit.isdigit() and len(limit) < 10 else 0
     return list(found[start : start + count] if count else found[start:])

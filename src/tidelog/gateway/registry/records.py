@@ -57,7 +57,7 @@ def last_id_record(last_id: int) -> RegistryRecord:
 
 
 def read(key: bytes | None, value: bytes | None) -> Read | None:
-    """None for what is no record of a registry's, or of a kind that is not known here."""
+    """None for what is not a record of a registry's, or of a kind that is not known here."""
     try:
         found = loads(key or b"")
         held = None if value is None else loads(value)

@@ -93,7 +93,7 @@ def next_link(
 
 
 def _json(text: str) -> Any:
-    """None where it is no JSON: it may be a value that is written as it is."""
+    """None where it is not JSON: it may be a value that is written as it is."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

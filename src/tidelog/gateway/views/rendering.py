@@ -4,8 +4,8 @@
     event: enter                or change, leave, truncated, switched, expired, refused
     data: {"key":{...},"row":{...}}           without `row` where it leaves
 
-An `id` without data is no event, and still where to go on: so it goes with heartbeats, for who follows rows that seldom
-match.
+An `id` without data is not an event, and still where to go on: so it goes with heartbeats, for who follows rows that
+seldom match.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Slot:
         return rendering.changes(self.declared, self.start, self.changes, None if where is None else where.holds)
 
     def is_made(self, cursor: Cursor, where: str | None) -> bool:
-        """Whether `told` has nothing to render: what takes long is no work for the loop."""
+        """Whether `told` has nothing to render: what takes long is not work for the loop."""
         if self._same_for_all is not None:
             return True
         whole = cursor.generation != self.start.generation or self.start.reaches(cursor.offsets)

@@ -4,7 +4,7 @@
     float, double   four or eight bytes, the lowest first  union           the number of its branch, then the value
     array, map      blocks of a count and so many, 0 ends  record          its fields, one after the other
 
-A value is as Kafka Connect's JsonConverter writes it: bytes and decimals in base64, a map whose keys are no strings as
+A value is as Kafka Connect's JsonConverter writes it: bytes and decimals in base64, a map whose keys are not strings as
 an array of pairs. Only unions of null and one other are known.
 """
 

@@ -42,7 +42,7 @@ def logical(one: Type) -> str | None:
 
 
 def decimal_of(one: Primitive | Fixed) -> tuple[int, int] | None:
-    """Precision and scale. What Avro says is no decimal is read as if nothing were said."""
+    """Precision and scale. What Avro says is not a decimal is read as if nothing were said."""
     if logical(one) != "decimal":
         return None
     precision, scale = one.properties.get("precision"), one.properties.get("scale", 0)

@@ -16,7 +16,7 @@ RANGES = {"int": 1 << 31, "long": 1 << 63}
 
 
 def encode(one: Type, value: Any) -> bytes:
-    """ValueError when the value is none of this type."""
+    """ValueError when the value is not one of this type."""
     if isinstance(one, Union):
         return _union(one, value)
     if isinstance(one, RecordType):

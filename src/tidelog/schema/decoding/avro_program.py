@@ -1,8 +1,8 @@
 """From a writer's schema and a reader's to the program that fills the reader's columns: Avro's schema resolution.
 
 Fields are paired by name and by the reader's aliases; those that only the writer has are skipped, those that only the
-reader has get their default. A part of the writer's schema that the reader cannot read is no error by itself: rows that
-have it are. Times are counted in the writer's unit where it says one.
+reader has get their default. A part of the writer's schema that the reader cannot read is not an error by itself: rows
+that have it are. Times are counted in the writer's unit where it says one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Made(NamedTuple):
 
 
 def avro_actions(reader: Model, writer: Model, tree: Tree) -> Made:
-    """InvalidSchema when a default is none of its type."""
+    """InvalidSchema when a default is not one of its type."""
     resolver = _Resolver(tree)
     resolver.value(reader.root, tree.root, writer.root)
     made = [one for one in resolver.actions if one is not None]

@@ -94,7 +94,7 @@ class _Checker:
         return self._types[operand.name]
 
     def _meant(self, name: str, beside: Operand | None) -> str:
-        """Beside a column that texts are compared with, a name that is none is mostly a text without its quotes."""
+        """Beside a column that texts are compared with, a name that is not one is mostly a text without its quotes."""
         if isinstance(beside, Name) and self._types.get(beside.name) in SAID_AS_TEXT:
             quoted = "'" + name.replace("'", "''")[:SHOWN_CHARACTERS] + "'"
             near = get_close_matches(name, self._types, 1)

@@ -161,7 +161,7 @@ class _Parser:
             negations += 1
             self._count()
         tested = self._test(depth)
-        # Twice not is as if it were not written: so that any number of them is no depth.
+        # Twice not is as if it were not written: so that any number of them adds no depth.
         return Not(tested) if negations % 2 else tested
 
     def _test(self, depth: int) -> Expression:

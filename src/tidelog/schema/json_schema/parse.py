@@ -26,7 +26,7 @@ def parse(text: str, references: Mapping[str, str], *, normalize: bool = False) 
         _check(value)
         model = _model(value, {name: load_json(reference) for name, reference in references.items()})
         _check_references(model)
-    except ValueError as error:  # of names that are no addresses
+    except ValueError as error:  # of names that are not addresses
         raise InvalidSchema(f"a name in the schema is not a URI: {error}") from error
     whole = dumps([value, *(dict(sorted(references.items()))).items()], separators=(",", ":"), sort_keys=True)
     canonical = dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=normalize)

@@ -180,7 +180,7 @@ def _removed(message: pb.DescriptorProto, field: Field, deleted: set[str], path:
 
 
 def _deleted_oneofs(old: pb.DescriptorProto, new: pb.DescriptorProto) -> set[str]:
-    """Those that are gone together with all their members, which is no loss that old readers would not expect."""
+    """Those that are gone together with all their members, which is not a loss that old readers would not expect."""
     numbers, kept = {field.number for field in new.field}, {oneof.name for oneof in new.oneof_decl}
     surviving = {_oneof_of(old, field) for field in old.field if field.number in numbers}
     return {oneof.name for oneof in old.oneof_decl} - kept - surviving

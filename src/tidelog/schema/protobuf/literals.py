@@ -46,7 +46,7 @@ def _printed(byte: int) -> str:
 
 
 def read_integer(text: str) -> int | None:
-    """None when it is no whole number."""
+    """None when it is not a whole number."""
     if len(text) > DIGITS_MAX:
         return None
     try:

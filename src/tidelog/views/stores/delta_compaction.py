@@ -1,4 +1,4 @@
-"""Small files of a Delta table made one, by a commit that is the very next one or is none.
+"""Small files of a Delta table made one, by a commit that is the very next one, or not made.
 
     FOLDER/VIEW/.tidy-UUID/    a copy of the table at one version, by hard links to its log and its files
 

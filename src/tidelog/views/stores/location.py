@@ -36,7 +36,7 @@ class Written(NamedTuple):
 
 
 def written(path: Path, said: str | None) -> Written:
-    """`said` is the path in the URL as it was written; None: it is no secret."""
+    """`said` is the path in the URL as it was written; None: it is not a secret."""
     return Written(path, str(path if said is None else Path(said)))
 
 
