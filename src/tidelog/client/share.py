@@ -55,6 +55,7 @@ NO_SESSION = (
 )
 NOT_OURS = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
 
+LONG_AGO = float("-inf")
 Place = tuple[bytes, int]  # a topic's id, and a partition of it
 
 
@@ -126,7 +127,7 @@ class ShareReader:
         self._max_records = max_records
         self._max_wait_ms = max_wait_ms
         self._state = ShareState()
-        self._beaten_at = 0.0
+        self._beaten_at = LONG_AGO
         self._names: dict[bytes, str] = {}
         self._sessions: dict[int, int] = {}  # the next epoch, by node
         self._asked: dict[int, frozenset[Place]] = {}  # what the session of a node is about
@@ -142,13 +143,23 @@ class ShareReader:
         silent_ms = (time.monotonic() - self._beaten_at) * 1000
         if not at_once and self._state.epoch != JOINING and silent_ms < self._state.interval_ms:
             return
+        before, joined = self._state.assigned, self._state.epoch != JOINING
         self._state = self._cluster.retry(self._beat)
         if self._state.epoch == JOINING:
+            self._sessions.clear()  # who is not known as a member has no locks any more
+            self.sessions_ended += joined
             self._state = self._cluster.retry(self._beat)
         self._beaten_at = time.monotonic()
-        if not {topic_id for topic_id, _ in self._state.assigned} <= self._names.keys():
-            found = self._cluster.ask_metadata(self._topics).topics
-            self._names = {one.topic_id: name for name, one in found.items()}
+        assigned = self._state.assigned
+        if assigned - before or not {topic_id for topic_id, _ in assigned} <= self._names.keys():
+            self._learn_names()
+
+    def _learn_names(self) -> None:
+        """And leaders, of partitions that are new to us. What was acquired of a topic that was made anew is gone."""
+        known, found = self._ids(), self._cluster.ask_metadata(self._topics).topics
+        self._names = {one.topic_id: name for name, one in found.items()}
+        ids = self._ids()
+        self.sessions_ended += any(name in ids and ids[name] != topic_id for name, topic_id in known.items())
 
     def fetch(self, max_wait_ms: int | None = None, max_records: int | None = None) -> list[AcquiredRecord]:
         """What was acquired; nothing if nothing came in time. It may come from one leader of several."""
@@ -160,7 +171,7 @@ class ShareReader:
         """`acknowledge` and `fetch` in one request to each leader: what was acquired, what was not ours any more."""
         self.beat()
         wait_ms = self._max_wait_ms if max_wait_ms is None else max_wait_ms
-        led = self._cluster.by_leader(self.partitions)
+        led = self._led()
         asked = {at for places in led.values() for at in places}
         lost = self.acknowledge({at: told for at, told in kinds.items() if at not in asked})
         if not led:
@@ -178,6 +189,18 @@ class ShareReader:
         if not found and len(led) > 1:
             select.select([], [], [], wait_ms / 1000)
         return found, lost
+
+    def _led(self) -> dict[int, list[TopicPartition]]:
+        """Our partitions by who leads them now: not those of a topic that was deleted, of which we hear soon."""
+        led: dict[int, list[TopicPartition]] = {}
+        for at in self.partitions:
+            try:
+                led.setdefault(self._cluster.leader_id(at), []).append(at)
+            except BrokerError as error:
+                if not may_pass(error.code):
+                    raise
+                self._look_anew()
+        return led
 
     def acknowledge(self, kinds: Kinds) -> list[tuple[TopicPartition, int]]:
         """ACCEPT, RELEASE or REJECT by offset. Returns those that were not ours any more, for which it does not count.
@@ -250,9 +273,9 @@ class ShareReader:
             batch_size=most,
             share_acquire_mode=NO_MORE_THAN_ASKED,
         )
-        self._name_places(request, node_id, frozenset(self._places(led)))
-        told = kinds if node_id in self._sessions else {}
-        add_acknowledgements(request, told, self._ids(), self._reasons)
+        ids, told = self._ids(), kinds if node_id in self._sessions else {}
+        self._name_places(request, node_id, frozenset((ids[at.topic], at.partition) for at in led))
+        add_acknowledgements(request, told, ids, self._reasons)
         answer = self._ask(node_id, leader, request, ShareFetchResponse, wait_ms / 1000)
         if answer is None:
             return [], [(at, offset) for at in kinds for offset in kinds[at]]
@@ -355,13 +378,14 @@ class ShareReader:
     def _check(self, code: int, what: str, message: str | None) -> None:
         """What may pass is asked for again, of who leads by then."""
         if code and may_pass(code):
-            self._cluster.forget()
+            self._look_anew()
         else:
             check(code, what, message)
 
-    def _places(self, led: Iterable[TopicPartition]) -> list[Place]:
-        ids = self._ids()
-        return [(ids[at.topic], at.partition) for at in led]
+    def _look_anew(self) -> None:
+        """Who leads, and before that which partitions are ours."""
+        self._cluster.forget()
+        self._beaten_at = LONG_AGO
 
     def _ids(self) -> dict[str, bytes]:
         return {name: topic_id for topic_id, name in self._names.items()}

@@ -4,6 +4,9 @@ Jobs are acquired a little ahead, for a thread that is free must not wait for th
 which of long jobs is none. One that has waited for longer than PATIENCE_S all the same, behind jobs that take longer
 than those before, is to be given back.
 
+A job whose lock was lost may be given to the same crew again, while its call still runs. That call then goes on under
+the new lock: the job is not called beside itself.
+
 A thread cannot be ended from outside. A call that takes longer than its limit is left alone: its thread is not one of
 the crew any more, and another takes its place.
 """
@@ -57,6 +60,10 @@ class JobCall:
         self.error: BaseException | None = None
         self.is_left = self.has_ended = False
 
+    def go_on(self, again: JobCall) -> None:
+        """The same job was given once more: what becomes of this call counts for that lock."""
+        self.record, self.session, self.given, self.locked = again.record, again.session, again.given, again.locked
+
     def run(self, function: JobFunction) -> None:
         try:
             self.result = function(self.job)
@@ -89,9 +96,9 @@ class Crew:
         """Calls that were left alone and have not ended."""
         return sum(not call.has_ended for call in self._late)
 
-    def room(self) -> int:
-        """How many jobs more are wanted."""
-        return max(0, self.size + self._ahead() - len(self.held()))
+    def room(self, *, anew: bool = False) -> int:
+        """How many jobs more are wanted. `anew`: also those that run, for their locks are lost."""
+        return max(0, self.size + self._ahead() - (0 if anew else len(self.held())))
 
     def _ahead(self) -> int:
         """A call that runs for longer than is usual is expected to take as long again."""
@@ -114,12 +121,26 @@ class Crew:
 
     # What happens
 
-    def take(self, records: list[AcquiredRecord], session: int) -> None:
-        if records:
-            with self._changed:
-                self._waiting.extend(JobCall(record, session) for record in records)
-                self._changed.notify(len(records))
-            self._hire()
+    def take(self, records: list[AcquiredRecord], session: int) -> list[JobCall]:
+        """Returns the calls under way that go on under a new lock; the others are new."""
+        if not records:
+            return []
+        calls = [JobCall(record, session) for record in records]
+        with self._changed:
+            running = {(call.record.at, call.record.row.offset): call for call in self._running if not call.has_ended}
+            new: list[JobCall] = []
+            again: list[JobCall] = []
+            for one in calls:
+                call = running.get((one.record.at, one.record.row.offset))
+                if call is not None and call.record.row == one.record.row:
+                    call.go_on(one)
+                    again.append(call)
+                else:
+                    new.append(one)
+            self._waiting.extend(new)
+            self._changed.notify(len(new))
+        self._hire()
+        return again
 
     def ended(self, wait_s: float) -> list[JobCall]:
         """Calls that have ended since; the first of them is waited for."""

@@ -14,7 +14,8 @@ workers does not.
 Rules:
 - A job is recognised by its topic's id, its offset, and a checksum of its record: an offset that is used again, for the
   topic was made anew or lost its end, is another job.
-- A job that was delivered before is looked up before the function is called.
+- A job is looked up before the function is called, in what is known of its partition. That is read up to its end for a
+  job that was delivered before, and once a session: what a crash of the broker ended comes again as if never delivered.
 - Done-records below the start of the queue are of no use any more, and are deleted.
 - What cannot be written (a result that is too large) is the error of its own job alone.
 """
@@ -117,9 +118,11 @@ class DonePartition:
     is_owned: bool = False
     done: dict[int, tuple[str, int]] = field(default_factory=dict)  # by offset: its stamp, and where its record stands
     since_trim: int = 0
+    session: int = 0  # of the reader of the jobs, in which it was last read for the sake of a delivery
 
     def has(self, job: Job) -> bool:
-        return self.done.get(job.offset, ("", 0))[0] == stamp(job)
+        known = self.done.get(job.offset)
+        return known is not None and known[0] == stamp(job)
 
     def note(self, row: Row, topic_id: str) -> None:
         try:
@@ -135,14 +138,22 @@ class Outputs:
 
     def __init__(self, cluster: Cluster, group: str, topic: str, target: str) -> None:
         self._cluster, self._group, self._topic, self._target = cluster, group, topic, target
-        self._topic_id = cluster.topic(topic).topic_id.hex()
         self._partitions: dict[int, DonePartition] = {}
 
-    def are_done(self, jobs: Iterable[Job]) -> set[Job]:
-        """Those that are known to be done, others' work included."""
+    @property
+    def _topic_id(self) -> str:
+        """As the reader of the jobs, whose cluster this is, has learnt it last: a topic may be made anew."""
+        return self._cluster.topic(self._topic).topic_id.hex()
+
+    def are_done(self, jobs: Iterable[Job], session: int) -> set[Job]:
+        """Those that are known to be done, others' work included; by the number of the session that acquired them."""
         asked = list(jobs)
+        again = {job.partition for job in asked if job.delivery_count > 1}
         for number in {job.partition for job in asked}:
-            self._follow(self._partition(number))
+            partition = self._partition(number)
+            if number in again or partition.session != session:
+                partition.session = session
+                self._follow(partition)
         return {job for job in asked if self._partition(job.partition).has(job)}
 
     def commit(self, ended: Sequence[DoneJob]) -> dict[Job, bool | TidelogError]:

@@ -9,8 +9,9 @@ command several times.
 Rules:
 - A job is acquired when a thread is free for it, or will be within milliseconds (`crew.py`): what waits here is not
   kept from others who are idle.
-- A lock is renewed when a third of it is over. One that is lost all the same (the broker was restarted, say) is told:
-  the job goes on, its end counts for nothing, and it comes again to somebody.
+- A lock is renewed when a third of it is over. One that is lost all the same (the broker was restarted, say) is asked
+  for again: where the job comes back while its call still runs, the call goes on and counts. Where it comes to another,
+  the call's end counts for nothing, which is told.
 - A call that takes longer than its limit is left alone, its job is released, and the worker goes on, unless LATE_MAX
   such calls a thread are still running: then no job is taken until one of them ends.
 - Told to stop, workers end the jobs that they have begun, and leave; what they have not begun is for others at once.
@@ -96,7 +97,9 @@ class QueueWorkers:
         self._begun = self._renewed = 0
         self._last_ms: int | None = None
         self._session = 0
+        self._sessions_ended = 0  # of the present reader, as far as we have heard
         self._to_tell: list[tuple[JobCall, str]] = []
+        self._asks_anew = False  # for what runs: its locks are lost, and nothing was given since
         self._wait_ms = FETCH_WAIT_MS
         self._renew_at = 0.0
 
@@ -107,8 +110,8 @@ class QueueWorkers:
             outputs = None
             if settings.output is not None:
                 outputs = Outputs(cluster, settings.group, settings.topic, settings.output)
-            self._session += 1
-            self._to_tell = []
+            self._to_tell, self._sessions_ended = [], 0
+            self._begin_session()
             try:
                 while not self._is_over(stopping) or self._is_busy():
                     self._go_on(reader, outputs, self._is_over(stopping))
@@ -134,7 +137,7 @@ class QueueWorkers:
         crew = self._crew
         if over:
             crew.drop_waiting()
-        room = 0 if over or crew.late() >= LATE_MAX * crew.size else crew.room()
+        room = 0 if over or crew.late() >= LATE_MAX * crew.size else crew.room(anew=self._asks_anew)
         ended = crew.ended(0.0 if room or self._to_tell else self._rest_s())
         self._to_tell += ends_of(ended) if outputs is None else committed(outputs, ended)
         for call in crew.held():
@@ -142,6 +145,7 @@ class QueueWorkers:
                 self._to_tell.append((call, TIMED_OUT))
         self._to_tell += [(call, GIVEN_BACK) for call in crew.take_out(time.monotonic())]
         self._renew(reader)
+        self._follow_session(reader)
         self._tell(reader, room, outputs)
 
     def _rest_s(self) -> float:
@@ -180,7 +184,6 @@ class QueueWorkers:
                     reader.because(at, offset, why)
         records: list[AcquiredRecord] = []
         lost: list[tuple[TopicPartition, int]] = []
-        ended_before = reader.sessions_ended
         try:
             if room:
                 records, lost = self._exchange(reader, room, kinds)
@@ -192,10 +195,19 @@ class QueueWorkers:
             self._count(told, None)
             raise
         self._count(told, set(lost))
-        if reader.sessions_ended != ended_before:
-            self._session += 1
-            self._crew.drop_waiting()
+        self._follow_session(reader)
         self._take(records, outputs)
+
+    def _follow_session(self, reader: ShareReader) -> None:
+        if reader.sessions_ended != self._sessions_ended:
+            self._sessions_ended = reader.sessions_ended
+            self._begin_session()
+
+    def _begin_session(self) -> None:
+        """No lock of the last one counts."""
+        self._session += 1
+        self._asks_anew = True
+        self._crew.drop_waiting()
 
     def _why(self, call: JobCall, end: str) -> str | None:
         """What a dead letter is to say, if this was the last delivery."""
@@ -218,13 +230,17 @@ class QueueWorkers:
         return records, lost
 
     def _take(self, records: list[AcquiredRecord], outputs: Outputs | None) -> None:
-        """What was delivered before may be done: that is looked up before it is begun."""
-        again = [one for one in records if one.delivery > 1] if outputs is not None else []
-        done: set[Job] = outputs.are_done(job_of(one) for one in again) if outputs is not None and again else set()
-        known = [one for one in again if job_of(one) in done]
+        """What was delivered before, to whomever, may be done: that is looked up before it is begun."""
+        done: set[Job] = set()
+        if outputs is not None and records:
+            done = outputs.are_done((job_of(one) for one in records), self._session)
+        known = [one for one in records if done and job_of(one) in done]
         self._to_tell += [(JobCall(one, self._session), KNOWN) for one in known]
-        self._begun += len(records) - len(known)
-        self._crew.take([one for one in records if one not in known], self._session)
+        again_here = self._crew.take([one for one in records if one not in known], self._session)
+        self._begun += len(records) - len(known) - len(again_here)
+        self._asks_anew = self._asks_anew and not records
+        for call in again_here:
+            self._say("job goes on", job=call.job.id, delivery=call.job.delivery_count)
 
     def _count(self, told: Iterable[tuple[JobCall, str]], lost: Container[tuple[TopicPartition, int]] | None) -> None:
         """`lost` is None where nobody knows what counts."""
