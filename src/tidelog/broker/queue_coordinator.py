@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
 
 TICK_MS = 10  # locks and delays are looked after no more often than this
+SETTINGS_MAX = 1_000  # groups whose settings are kept ready, for they are asked for several times a request
 
 
 class Crowd:
@@ -59,6 +60,7 @@ class QueueCoordinator(Folded[Queues]):
         self._crowds: dict[tuple[str, Place], Crowd] = {}
         self.looked: dict[tuple[str, Place], Looked] = {}
         self.burying = Burying(broker, self)
+        self._settings: dict[str, tuple[object, object, ShareSettings]] = {}  # with what each was made of
         self.redelivered = 0
         self.delays_refused = 0  # by each group that came upon them
         self._stopping = False
@@ -85,7 +87,16 @@ class QueueCoordinator(Folded[Queues]):
                 self.burying.go_on(group, place)
 
     def settings(self, group: str) -> ShareSettings:
-        return settings_of(self._broker.topics.altered(GROUP_RESOURCE, group), self._broker.config.values)
+        """What they are made of is replaced when it changes, and never changed itself."""
+        own, values = self._broker.topics.configs.get((GROUP_RESOURCE, group)), self._broker.config.values
+        kept = self._settings.get(group)
+        if kept is not None and kept[0] is own and kept[1] is values:
+            return kept[2]
+        if len(self._settings) >= SETTINGS_MAX:
+            self._settings.clear()
+        made = settings_of(own or {}, values)
+        self._settings[group] = own, values, made
+        return made
 
     def topics_changed(self) -> None:
         topics = self._broker.topics
@@ -169,7 +180,7 @@ class QueueCoordinator(Folded[Queues]):
         self, group: str, member: str, asked: Iterable[tuple[Place, Sequence[AckBatch]]]
     ) -> dict[Place, RefusedAcks]:
         """What is not refused is kept, all of it in one batch: the reply to it waits for its sync."""
-        settings = self.settings(group)
+        settings, session = self.settings(group), self.sessions.get(group, member)
         refused: dict[Place, RefusedAcks] = {}
         taken: list[tuple[Place, Acked]] = []
         for place, batches in asked:
@@ -183,6 +194,8 @@ class QueueCoordinator(Folded[Queues]):
             else:
                 taken.append((place, decided))
                 self._renew(queue, member, decided, settings)
+                if session is not None:
+                    session.ended += decided.size
         try:
             self._settle(group, taken)
         except StorageError as error:

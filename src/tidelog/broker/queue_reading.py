@@ -18,7 +18,7 @@ from tidelog.broker.decision import Decision
 from tidelog.broker.limits import STEP_S
 from tidelog.broker.loading import find_cold
 from tidelog.broker.partition import Partition
-from tidelog.broker.queues.fairness import alone_from, fair_share
+from tidelog.broker.queues.fairness import REST_MAX, alone_from, fair_share
 from tidelog.broker.queues.looked import Looked
 from tidelog.broker.queues.records import bound_record, set_record, whole_record
 from tidelog.broker.queues.settings import EARLIEST, ShareSettings, duration_ms
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 READ_BYTES = 64 << 10  # what is read for one partition at least, if there is so much
 BYTES_PER_RECORD = 2048  # and for each record that is asked for
 READ_BYTES_MAX = 4 << 20
-REST_MAX = 100  # records of a batch that are given beyond what was asked for, so that it is not sent twice
 SPANS_MAX = 500_000  # stretches of a window, each delayed record being one; above, nobody is given what lies behind
 LOOK_BYTES_MAX = 16 << 20  # what a batch may become when it is decompressed to look at keys and delays
 
@@ -49,7 +48,7 @@ LOOK_BYTES_MAX = 16 << 20  # what a batch may become when it is decompressed to 
 class GivenRecords(NamedTuple):
     """What a member gets of one partition."""
 
-    records: bytes
+    records: bytes | memoryview
     acquired: list[Acquired]
     alone: bool = False  # nothing else is to be given with it
 
@@ -65,7 +64,7 @@ class Wanted(NamedTuple):
     place: Place
     records: int
     bytes: int
-    whole: bool = False  # batches, though they may have more records than were asked for
+    rest: int = 0  # records of a batch that it gets beyond what it asked for, if it is alone in its group
 
 
 class ReadBatches(NamedTuple):
@@ -169,8 +168,8 @@ class QueueReader:
                 return None
             self._pass_over(wanted, window, log, found, offset, settings.committed)
             self._look(looked, found, partition.config)
-            whole = wanted.whole and readers <= 1
-            given = self._acquire(wanted, window, looked, found, (offset, min(found.next_offset, top), most, whole))
+            rest = wanted.rest if readers <= 1 else 0
+            given = self._acquire(wanted, window, looked, found, (offset, min(found.next_offset, top), most, rest))
             if given is not None:
                 return given
             if self._broker.now().monotonic_ms - began_ms > STEP_S * 1000:
@@ -183,15 +182,15 @@ class QueueReader:
         window: QueueWindow,
         looked: Looked | None,
         found: ReadBatches,
-        asked: tuple[int, int, int, bool],
+        asked: tuple[int, int, int, int],
     ) -> GivenRecords | None:
-        first, top, most, whole = asked
+        first, top, most, rest = asked
         settings = self._coordinator.settings(wanted.group)
         until_ms, lonely = self._broker.now().monotonic_ms + settings.lock_ms, alone_from(settings.deliveries)
         if looked is None or not looked.by_key:
             acquired = window.acquire(wanted.member, first, top, most, until_ms, lonely)
-            end, room = _rest(found, acquired), settings.locks - window.held[LOCKED]
-            if whole and end is not None and room > 0 and acquired[0].deliveries <= lonely:
+            end, room = _rest(found, acquired, rest), min(rest, settings.locks - window.held[LOCKED])
+            if end is not None and room > 0 and acquired[0].deliveries <= lonely:
                 last = acquired[-1].last
                 acquired = window.acquire(wanted.member, last + 1, min(end, top), room, until_ms, lonely, acquired)
         else:
@@ -275,15 +274,18 @@ def _free_parts(window: QueueWindow, span: QueueSpan) -> list[QueueSpan]:
     return inside
 
 
-def _rest(found: ReadBatches, acquired: list[Acquired]) -> int | None:
-    """Where the batch ends that the last of these records is in, if there is a little more in it."""
-    last = acquired[-1].last if acquired else -1
+def _rest(found: ReadBatches, acquired: list[Acquired], most: int) -> int | None:
+    """Where the batch ends that the last of these is in, if what is left of it is a little, or `most` is much."""
+    if not acquired or not most:
+        return None
+    last = acquired[-1].last
     end = next((header.next_offset for _, header in found.batches if header.last_offset >= last), 0)
-    return end if 0 < end - last - 1 <= REST_MAX and acquired else None
+    left = end - last - 1
+    return end if left > 0 and (left <= REST_MAX or most > REST_MAX) else None
 
 
-def _batches_of(found: ReadBatches, acquired: list[Acquired]) -> bytes:
-    """Those batches that have acquired records, and what lies between them."""
+def _batches_of(found: ReadBatches, acquired: list[Acquired]) -> bytes | memoryview:
+    """Those batches that have acquired records, and what lies between them; a few of many do not keep all in memory."""
     first, last = acquired[0].first, acquired[-1].last
     begin, end = 0, len(found.data)
     for position, header in found.batches:
@@ -292,7 +294,8 @@ def _batches_of(found: ReadBatches, acquired: list[Acquired]) -> bytes:
         if header.base_offset > last:
             end = position
             break
-    return bytes(memoryview(found.data)[begin:end])
+    piece = memoryview(found.data)[begin:end]
+    return piece if 2 * len(piece) >= len(found.data) else bytes(piece)
 
 
 def read_hot(log: Log, offset: int, size: int, limit: int | None) -> ReadBatches | None:

@@ -15,7 +15,7 @@ from tidelog.broker.queues.acknowledging import (
     RefusedAcks,
     decide_acks,
 )
-from tidelog.broker.queues.fairness import fair_share
+from tidelog.broker.queues.fairness import REST_MAX, fair_share, rest_at_once
 from tidelog.broker.queues.settings import duration_ms, is_reset
 from tidelog.broker.queues.window import ACKNOWLEDGED, ARCHIVED, AVAILABLE, QueueWindow
 from tidelog.wire.error_code import ErrorCode
@@ -125,6 +125,13 @@ def test_who_asks_first_leaves_something_for_the_others(available: int, readers:
         left -= shares[-1]
     assert sum(share > 0 for share in shares) == min(available, readers)
     assert max(shares) <= -(-available // (2 * readers))
+
+
+@proves("T4")
+def test_what_is_left_of_a_batch_is_a_little_or_as_much_as_is_done_in_a_tenth_of_a_second() -> None:
+    assert rest_at_once(0, 0) == rest_at_once(0, 10_000) == REST_MAX
+    assert rest_at_once(500, 2_500) == REST_MAX, "jobs of 5 ms"
+    assert rest_at_once(500, 5) == 10_000
 
 
 @proves("T4")

@@ -399,6 +399,26 @@ def test_who_is_alone_and_takes_whole_batches_gets_the_rest_of_one_that_is_not_m
 
 
 @proves("T4")
+def test_who_is_alone_and_fast_gets_more_of_a_large_batch_than_it_asks_for(broker: tidelog.Broker) -> None:
+    """Or it would be sent the same batch for each 50 of its records. How fast it is, is a matter of the machine."""
+    topic = create(broker.bootstrap)
+    send(broker.bootstrap, *["x"] * 5000)
+    alone = Worker(broker.bootstrap, topic)
+    given: list[int] = []
+    while len(given) < 5000:
+        (part,) = alone.fetch(50, 5000, mode=0).responses[0].partitions
+        offsets = [at for one in part.acquired_records for at in range(one.first_offset, one.last_offset + 1)]
+        assert alone.say(ACCEPT, *offsets) == 0
+        assert given or len(offsets) == 50, "at first nobody knows how fast it is"
+        given += offsets
+        if len(offsets) > 150:
+            break
+    else:
+        raise AssertionError("it was never given more")
+    assert given == list(range(len(given)))
+
+
+@proves("T4")
 def test_who_is_not_in_step_with_its_session_is_refused(broker: tidelog.Broker) -> None:
     topic = create(broker.bootstrap)
     worker = Worker(broker.bootstrap, topic)

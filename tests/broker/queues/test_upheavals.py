@@ -21,6 +21,7 @@ from broker.queues.worker import ACCEPT, Given, Worker, configure, create, send
 from proving import proves
 from tidelog.client import Cluster, Producer, ShareReader, TopicPartition, topics
 from tidelog.client.share import AcquiredRecord
+from tidelog.wire.error_code import ErrorCode
 
 MEMBERS = 1_000
 SETTINGS = {
@@ -74,6 +75,23 @@ def test_a_group_reads_on_while_its_topic_gains_partitions_is_deleted_and_made_a
         assert [(one.row.offset, one.row.value, one.delivery) for one in again] == [(0, b"new a", 1), (1, b"new b", 1)]
         assert reader.fetch(100) == []
         reader.close()
+
+
+@proves("T4")
+def test_who_was_told_that_a_topic_is_gone_and_asks_for_it_again_waits(broker: tidelog.Broker) -> None:
+    """librdkafka asks again at once until its next heartbeat, and each such client took a third of a core."""
+    worker = Worker(broker.bootstrap, create(broker.bootstrap))
+
+    def fault(wait_ms: int) -> list[int]:
+        return [part.error_code for topic in worker.fetch(1, wait_ms).responses for part in topic.partitions]
+
+    assert fault(0) == []
+    with Cluster(broker.bootstrap) as cluster:
+        topics.delete(cluster, "jobs")
+    assert fault(60_000) == [ErrorCode.UNKNOWN_TOPIC_ID], "at once"
+    began = time.monotonic()
+    assert fault(200) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert time.monotonic() - began >= 0.2
 
 
 @proves("T4")

@@ -6,10 +6,12 @@ The acknowledgements are kept before anything is given, and the reply leaves whe
 the fetch waits for an append, a release or its time. Records come as whole batches; `acquired_records` says which of
 them are the member's own, and a client passes over the others. A part of what there is is given to each who asks
 (`queues/fairness.py`), and nothing to who asks for no bytes. In the acquire mode of whole batches, who is alone in its
-group gets the rest of a batch that was cut, up to REST_MAX records; Kafka gives batches of any size, to anybody.
+group gets more of a batch that was cut (`rest_at_once`); Kafka gives batches of any size, to anybody.
 
-A partition is in the reply if something is to be said of it. Where a queue begins, its first records are the last that
-the reply gives: on Apache Kafka each partition's queue begins by itself, which clients' own tests rely on.
+A partition is in the reply if something is to be said of it; what is wrong with one (its topic was deleted, say) is
+told at once when it is new, and from then on when the fetch ends anyway. Where a queue begins, its first records are
+the last that the reply gives: on Apache Kafka each partition's queue begins by itself, and clients' own tests rely on
+it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from tidelog.broker.loading import off_loop, when_loaded
 from tidelog.broker.partition import Partition
 from tidelog.broker.queue_reading import ColdRead, GivenRecords, QueueFault, QueueReader, ReadBatches, Wanted, read_cold
 from tidelog.broker.queues.acknowledging import RENEW, RefusedAcks
+from tidelog.broker.queues.fairness import rest_at_once
 from tidelog.broker.queues.sessions import ENDING, OPENING, ShareSession
 from tidelog.broker.queues.state import Place
 from tidelog.broker.waiting import WaitingFetch
@@ -167,6 +170,9 @@ class _ShareFetch:
         if self._over or self._reading:
             return False
         session, request = self._session, self._request
+        rest = 0
+        if request.share_acquire_mode == WHOLE_BATCHES:
+            rest = rest_at_once(session.ended, self._broker.now().monotonic_ms - session.given_ms)
         places = list(session.places)
         turn = session.turn % len(places) if places else 0
         session.turn += 1
@@ -174,22 +180,32 @@ class _ShareFetch:
         for place in places[turn:] + places[:turn]:
             if records <= 0 or size <= 0:
                 break
-            whole = request.share_acquire_mode == WHOLE_BATCHES
-            wanted = Wanted(session.group, session.member, place, records, size, whole)
+            wanted = Wanted(session.group, session.member, place, records, size, rest)
             is_new = self._queues.state.queue(session.group, place) is None
             try:
                 given = self._reader.give(wanted)
             except ColdRead as cold:
-                if not self._given:
+                if not self._has_news():
                     self._read(wanted, cold)
                 break
-            if given is not None:
-                self._given[place] = given
+            self._keep(place, given)
             if isinstance(given, GivenRecords):
                 alone = given.alone or is_new
                 records -= records if alone else sum(one.last - one.first + 1 for one in given.acquired)
                 size -= len(given.records)
-        return bool(self._given)
+        return self._has_news()
+
+    def _has_news(self) -> bool:
+        """Records, or a fault that was not told before: a client that is told it at once asks again at once."""
+        told = self._session.faults
+        return any(isinstance(one, GivenRecords) or told.get(place) != one.code for place, one in self._given.items())
+
+    def _keep(self, place: Place, given: GivenRecords | QueueFault | None) -> None:
+        if given is not None:
+            self._given[place] = given
+        if isinstance(given, GivenRecords):
+            self._session.faults.pop(place, None)
+            self._session.given_ms, self._session.ended = self._broker.now().monotonic_ms, 0
 
     def _read(self, wanted: Wanted, cold: ColdRead) -> None:
         self._reading = True
@@ -211,9 +227,8 @@ class _ShareFetch:
             except ColdRead as cold:
                 self._read(wanted, cold)
                 return
-            if given is not None:
-                self._given[wanted.place] = given
-        if self._given or self._waiting is None:
+            self._keep(wanted.place, given)
+        if self._has_news() or self._waiting is None:
             self._cancel()
             self._answer()
 
@@ -224,6 +239,7 @@ class _ShareFetch:
 
     def _answer(self) -> None:
         self._over = True
+        self._session.faults |= {place: one.code for place, one in self._given.items() if isinstance(one, QueueFault)}
         by_topic: dict[bytes, list[PartitionData]] = {}
         for place in self._acked | self._given:
             by_topic.setdefault(place[0], []).append(self._told(place))

@@ -47,6 +47,11 @@ class Acked(NamedTuple):
     renewed: list[tuple[int, int]]
     reasons: list[tuple[int, int, str]]
 
+    @property
+    def size(self) -> int:
+        """How many deliveries have ended."""
+        return sum(span.size for span in self.spans) + sum(span.size for span in self.dead)
+
 
 class RefusedAcks(NamedTuple):
     code: int

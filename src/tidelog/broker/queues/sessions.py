@@ -28,6 +28,9 @@ class ShareSession:
     epoch: int = 1  # the one that the next request must have
     places: dict[Place, None] = field(default_factory=dict)
     turn: int = 0  # with which partition the next look begins
+    faults: dict[Place, int] = field(default_factory=dict)  # error codes that it was told, and that are still so
+    given_ms: int = 0  # when it was last given records,
+    ended: int = 0  # and how many it has acknowledged since
 
 
 class ShareSessions:
@@ -83,6 +86,7 @@ class ShareSessions:
         for place in list(places):
             if place in session.places:
                 del session.places[place]
+                session.faults.pop(place, None)
                 left = self.readers(session.group, place) - 1
                 if left:
                     self._readers[session.group, place] = left
