@@ -142,7 +142,7 @@ class Segment:
         "index",
         "index_entries_saved",
         "index_file_size",
-        "path",
+        "log_path",
         "recent",
     )
 
@@ -153,7 +153,7 @@ class Segment:
         self.generation = name.generation
         self.end_offset: int | None = None  # where it ended, when it was replaced
         self.folder = folder
-        self.path = f"{folder}/{name}"
+        self.log_path = f"{folder}/{name}{LOG_SUFFIX}"  # asked for several times a commit
         self.end = end
         self._held: OpenFile | None = None
         self.created_ms = 0
@@ -174,8 +174,9 @@ class Segment:
     # Its files --------------------------------------------------------------------------------------------------------
 
     @property
-    def log_path(self) -> str:
-        return self.path + LOG_SUFFIX
+    def path(self) -> str:
+        """Of both, without their suffixes."""
+        return self.log_path.removesuffix(LOG_SUFFIX)
 
     @property
     def index_path(self) -> str:

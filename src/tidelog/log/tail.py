@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from errno import EIO, EMFILE, ENFILE, ENOENT
 from typing import NamedTuple, Protocol
 
@@ -218,8 +217,10 @@ class Tail:
         if self.offline or written is None or written is self.synced or written.segment is not segment:
             return None
         if self._recorded is not self.synced:
-            with suppress(OSError):  # without it two commits are in doubt, and the data is what counts
+            try:
                 self._write_slot(file)
+            except OSError:
+                return written  # without it two commits are in doubt, and the data is what counts
         return written
 
     def begin_record(self) -> OpenFile | None:
@@ -250,8 +251,9 @@ class Tail:
         synced = self.synced
         assert synced is not None
         sequence = self._slot_sequence
-        data = pack_slot(Slot(sequence, synced.offset, synced.position))
-        write_fully(self._files, file.fd, data, SLOT_AT[sequence & 1])
+        data, at = pack_slot(Slot(sequence, synced.offset, synced.position)), SLOT_AT[sequence & 1]
+        if self._files.write(file.fd, (data,), at) != len(data):
+            write_fully(self._files, file.fd, data, at)
         self._slot_sequence = sequence + 1
         self._recorded = synced
 

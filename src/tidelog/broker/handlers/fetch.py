@@ -256,8 +256,10 @@ class _Fetch:
 
 def _each_once(topics: list[FetchTopic]) -> list[FetchTopic]:
     """A partition that is asked for more than once is answered once, as in Kafka, and as it was asked for last."""
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        return topics  # as most requests are
     named = [(topic.topic, topic.topic_id, part.partition) for topic in topics for part in topic.partitions]
-    if len(named) < 2 or len(set(named)) == len(named):
+    if len(set(named)) == len(named):
         return topics
     last = {place: number for number, place in enumerate(named)}
     number = 0
