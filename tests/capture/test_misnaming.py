@@ -12,8 +12,9 @@ import tidelog
 from capture.captured import envelopes
 from proving import proves
 from tidelog.capture.progress import CaptureProgress, to_fields
-from tidelog.capture.running import Capture
+from tidelog.capture.running import Capture, _Session
 from tidelog.capture.settings import CaptureSettings
+from tidelog.capture.sources.opening import open_source
 from tidelog.capture.telling import CaptureReport
 from tidelog.client.admin import topics
 from tidelog.client.cluster import Cluster
@@ -88,3 +89,45 @@ def test_a_fault_that_is_waited_out_is_logged_once_and_once_more_when_it_is_over
     again = "the password is wrong; it tries again"
     assert said == ["db is not reached; it tries again", again, "goes on", again]
     assert report.fields()["restarts"] == 7
+
+
+@proves("D1", "P3")
+def test_a_capture_whose_changes_are_not_taken_is_retrying_at_every_session_until_they_are(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[Any, Any]] = []
+    take, mended = _Session._take, 3
+
+    def taken(session: _Session, *words: Any) -> None:
+        figures = session._told.fields()
+        told.append((figures["state"], figures.get("error")))
+        if len(told) < mended:
+            raise Disconnected("the disk is full")
+        take(session, *words)
+
+    monkeypatch.setattr(_Session, "_take", taken)
+    shop(tidelog_broker, path).catch_up()
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    capture = shop(tidelog_broker, path)
+    capture.catch_up()
+    again = ("retrying", "the disk is full")
+    assert told == [("running", None), again, again]
+    assert [one["op"] for one in envelopes(tidelog_broker.bootstrap, TOPIC)] == ["c"]
+
+
+@proves("D1")
+def test_a_fault_is_over_when_a_capture_has_worked_and_not_when_it_follows_its_source_again(path: Path) -> None:
+    report = CaptureReport(CaptureSettings(url=f"sqlite:///{path}", prefix="shop"))
+    source = open_source(f"sqlite:///{path}", "shop", ("*",), None)
+
+    def told() -> tuple[Any, Any]:
+        return report.fields()["state"], report.fields().get("error")
+
+    report.starts()
+    report.runs(source, CaptureProgress())
+    assert told() == ("running", None)
+    report.waits_after(Disconnected("the disk is full"))
+    report.runs(source, CaptureProgress())
+    assert told() == ("retrying", "the disk is full")
+    report.works()
+    assert (told(), report.fields()["restarts"]) == (("running", None), 1)

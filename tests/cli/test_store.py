@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from against.patience import eventually
 from cli.command import Command
 from proving import proves
-from sourcing.seats import Reserve, seats
+from sourcing.seats import SHORT_SESSIONS, Reserve, seats
 from tidelog.sourcing import EventStore
 from tidelog.testing.broker import TestBroker
 
@@ -72,6 +73,37 @@ def look_at(tidelog: Command, broker: TestBroker, app: str, first_line: str) -> 
     assert (checked.code, checked.out) == (0, "1 records, nothing wrong\n")
     as_json = json.loads(tidelog("events", "check", "seats", "--app", app, "--json").out)
     assert as_json == {"records": 1, "findings": [], "incompatible": []}
+
+
+@proves("E4", "P3")
+@pytest.mark.slow
+@pytest.mark.tidelog(settings=SHORT_SESSIONS)
+def test_each_process_of_a_store_has_a_report_and_who_takes_over_clears_up(tidelog: Command, app: str) -> None:
+    words = tidelog.line("store", "run", app)
+    both = [subprocess.Popen(words, env=tidelog.environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    elder, younger = (f"seats.{gethostname()}-{one.pid}" for one in both)
+
+    def owned() -> dict[str, Any]:
+        told = [one for one in tidelog("status", "--json").json if one["kind"] == "store"]
+        return {one["name"]: (one["state"], one["partitions"]) for one in told}
+
+    try:
+        found = eventually(owned, lambda found: sum(len(partitions) for _, partitions in found.values()) == 2)
+        assert (set(found), {state for state, _ in found.values()}) == ({elder, younger}, {"running"})
+        assert sorted(found[elder][1] + found[younger][1]) == [0, 1]
+        assert {one["name"] for one in tidelog("status", "seats", "--json").json} == {elder, younger}
+        assert tidelog("pause", "seats").out == "store seats is told to pause\n"
+        eventually(owned, lambda found: {state for state, _ in found.values()} == {"paused"})
+        assert tidelog("resume", "seats").code == 0
+        eventually(owned, lambda found: all(of == "running" and len(some) == 1 for of, some in found.values()))
+        both[0].kill()
+        eventually(owned, lambda found: found == {younger: ("running", [0, 1])})
+        both[1].send_signal(signal.SIGTERM)
+        assert both[1].wait(WITHIN_S) == 0
+        assert owned() == {younger: ("stopped", [])}
+    finally:
+        for one in both:
+            one.kill()
 
 
 FOLLOWERS = """

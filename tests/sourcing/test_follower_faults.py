@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from against.patience import eventually
 from contract import TIMEOUT_S
 from crash.powered_broker import PoweredBroker
 from proving import proves
+from sourcing.doubtful import Doubtful
 from sourcing.orders import Paid, Pay, Place, orders, shipping
 from sourcing.seats import Reserve, SeatTaken, seats
 from sourcing.test_effects import effects, is_paid, kept
@@ -304,19 +304,6 @@ def test_a_process_that_is_as_at_its_beginning_is_forgotten(tidelog_broker: Test
 
 
 # As parts of a deployment ---------------------------------------------------------------------------------------------
-
-
-class Doubtful:
-    """It fails at each call until it is mended, each time when the test lets it."""
-
-    def __init__(self) -> None:
-        self.called, self.go_on, self.mended = Event(), Event(), False
-
-    def check(self) -> None:
-        self.called.set()
-        assert self.go_on.wait(TIMEOUT_S)
-        if not self.mended:
-            raise ValueError("no such order")
 
 
 def failing(kind: str, store: EventStore[str], check: Callable[[], None], folder: Path) -> Any:

@@ -451,6 +451,7 @@ class _Session:
                     self._rest(stream)
                 else:
                     self._take(stream, events, chunking)
+                self._told.works()
                 self._told.follows(self._source, self._progress)
         finally:
             stream.close()

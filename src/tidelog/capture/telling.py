@@ -78,11 +78,19 @@ class CaptureReport:
         self._figures = self._figures | told | {"last_error_ms": int(time.time() * 1000)}
 
     def runs(self, source: ChangeSource, progress: CaptureProgress) -> None:
-        self._goes_on()
-        about = {"state": RUNNING, "connector": source.connector, "database": source.database}
-        self._figures = self._without("error", "snapshot") | about
+        """It follows the source. After a fault that is not yet to work: one that fails on a change comes here each time
+        that it is tried.
+        """
+        about = {"connector": source.connector, "database": source.database}
+        self._figures = self._without("snapshot") | about | ({"state": RUNNING} if self._fault is None else {})
         self._at = 0.0
         self.follows(source, progress)
+
+    def works(self) -> None:
+        """What came was stored, or nothing came."""
+        if self._fault is not None:
+            self._goes_on()
+            self._figures = self._without("error") | {"state": RUNNING}
 
     def follows(self, source: ChangeSource, progress: CaptureProgress) -> None:
         if time.monotonic() - self._at < EVERY_S:

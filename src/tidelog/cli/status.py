@@ -46,7 +46,9 @@ def parser() -> command.Parser:
     made = command.command_parser(
         "status", "Show queries, appliers and all other parts.", EXAMPLES, parent=command.connection_options()
     )
-    made.add_argument("part", nargs="?", metavar="PART", help="only parts of this name")
+    made.add_argument(
+        "part", nargs="?", metavar="PART", help="only parts of this name; an event store: all that run it"
+    )
     made.add_argument("--all", action="store_true", help="also parts that ended, or were last heard of, long ago")
     command.add_json(made)
     return made
@@ -56,7 +58,7 @@ def run(arguments: list[str]) -> int:
     options = command.parse(parser(), arguments)
     with command.connect(options) as cluster:
         there = status_for(cluster)
-        found = [one for one in there if options.part in (None, one.name)]
+        found = [one for one in there if options.part is None or one.is_meant_by(options.part)]
         if options.part is not None and not found:
             raise UsageError(unknown(options.part, (one.name for one in there)))
         now_ms = int(time.time() * 1000)

@@ -61,12 +61,12 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(options: Namespace) -> int:
-    from tidelog.parts.blocking import ThreadPart
     from tidelog.sourcing.finding_store import find_store
+    from tidelog.sourcing.store_part import StorePart
 
     store = find_store(options.store)
     _reach(options, store)
-    return _supervise(options, [ThreadPart(store)], store, f"store {store.name} runs")
+    return _supervise(options, [StorePart(store)], store, f"store {store.name} runs")
 
 
 def _follow(options: Namespace) -> int:

@@ -1,7 +1,8 @@
 """Commands to parts: what `tidelog pause`, `resume` and `stop` have in common.
 
 A part is meant by its name, and by its kind where parts of several kinds have that name. One that has reported can be
-told, whether it runs or not: `pause` and `resume` also count for one that starts later.
+told, whether it runs or not: `pause` and `resume` also count for one that starts later. The name of an event store
+means all processes that run it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from collections.abc import Iterable
 from tidelog.cli import options as command
 from tidelog.cli import suggestions
 from tidelog.cli.main import OK
-from tidelog.control.status import Report, send_command, status_for
+from tidelog.control.status import STORE, Report, send_command, status_for
 from tidelog.errors import UsageError
+
+MEANT = "as `tidelog status` shows it; an app: all its parts; an event store: all processes that run it"
 
 
 def parser(name: str, what: str) -> command.Parser:
     made = command.command_parser(name, what, f"  tidelog {name} shop.revenue\n", parent=command.connection_options())
-    made.add_argument("part", metavar="NAME", help="which part, as `tidelog status` shows it; an app: all its parts")
+    made.add_argument("part", metavar="NAME", help=f"which part, {MEANT}")
     made.add_argument("--kind", help="its kind, where several parts have this name")
     return made
 
@@ -34,6 +37,8 @@ def run(name: str, made: command.Parser, arguments: list[str]) -> int:
 def find(told: Iterable[Report], name: str, kind: str | None) -> Report:
     reports = list(told)
     found = sorted(one for one in reports if one.name == name)
+    if any(one.is_meant_by(name) for one in reports if one not in found):
+        found.append(Report(STORE, name, {}))
     meant = [one for one in found if kind in (None, one.kind)]
     if len(meant) == 1:
         return meant[0]

@@ -37,6 +37,7 @@ VERSION = 1
 TAIL_RECORDS = 5_000  # of the topic's end, in which every part that lives has reported
 EVERY_S = 1.0
 
+STORE = "store"  # the kind of a process with an event store
 PAUSE, RESUME, STOP, REBUILD = "pause", "resume", "stop", "rebuild"
 LASTING = (PAUSE, RESUME)
 
@@ -45,6 +46,10 @@ class Report(NamedTuple):
     kind: str
     name: str
     figures: dict[str, Any]
+
+    def is_meant_by(self, name: str) -> bool:
+        """Processes that run one event store have reports of their own, and are also meant by its name."""
+        return name == self.name or (self.kind == STORE and name == self.figures.get("store"))
 
 
 class Command(NamedTuple):

@@ -57,3 +57,10 @@ class Proving(Protocol):
 
     def has_worked(self) -> bool:
         """Whether it has come to an end of its work, or found nothing to do, since it was started."""
+
+
+@runtime_checkable
+class OneOfSeveral(Protocol):
+    """A part that others do the same work beside, in processes of their own. A command to `together` is one to each."""
+
+    together: str

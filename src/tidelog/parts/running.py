@@ -41,7 +41,7 @@ from tidelog.control.status import REBUILD, Command, Commands
 from tidelog.parts import supervision as watching
 from tidelog.parts.blocking import Blocking, ThreadPart
 from tidelog.parts.link import Link
-from tidelog.parts.part import APP, Fault, Key, Part, Proving, Say
+from tidelog.parts.part import APP, Fault, Key, OneOfSeveral, Part, Proving, Say
 from tidelog.parts.supervision import Watch
 
 LOOK_EVERY_S = 0.2
@@ -152,7 +152,7 @@ class Supervisor:
     def _meant(self, one: Command) -> list[Key]:
         if (one.kind, one.name) == (APP, self.app):
             return list(self.parts)
-        return [key for key, part in self.parts.items() if one.kind == key[0] and one.name in (key[1], part.reports_as)]
+        return [key for key, part in self.parts.items() if one.kind == key[0] and one.name in _names(part)]
 
     def obey(self, key: Key, one: Command) -> None:
         if one.command == REBUILD:
@@ -220,3 +220,8 @@ class Supervisor:
         for part, outcome in stopped:
             if (error := outcome.exception()) is not None:
                 self.say("was gone", kind=part.kind, name=part.name, error=str(error).split("\n")[0][:200])
+
+
+def _names(part: Part) -> tuple[str | None, ...]:
+    """By which it is told what to do."""
+    return (part.name, part.reports_as, part.together if isinstance(part, OneOfSeveral) else None)

@@ -43,6 +43,7 @@ class CommandReader:
         self._past = PastReader(named, owner.folding, connect, owner.offer)
         self._position: int | None = None
         self.handed_on = 0
+        self.trouble: str | None = None  # which it tries to get past
         self._stopping = Event()
         self._thread = Thread(target=self._run, name=f"store-{named.name}-{owner.partition}-commands", daemon=True)
 
@@ -63,6 +64,7 @@ class CommandReader:
                     self._follow(cluster)
             except TidelogError as error:
                 log.warning("store %s: commands of %s wait: %s", self._named.name, self._at, error)
+                self.trouble = f"commands of {self._at} wait: {error}"
                 self._stopping.wait(next(pauses))
 
     def _follow(self, cluster: Cluster) -> None:
@@ -85,6 +87,8 @@ class CommandReader:
                     if not self._owner.offer(self._past.passed_on(self._placed(self._joint(row), row))):
                         return
                     self._position = row.offset + 1
+            self.trouble = None
+            self._owner.looked.set()
 
     def _wait_for_room(self) -> None:
         while self._owner.read_ahead >= AHEAD_MAX and self._owner.alive and not self._stopping.wait(REST_S):

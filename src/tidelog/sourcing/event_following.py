@@ -30,10 +30,11 @@ from tidelog.client.offsets import LATEST, READ_COMMITTED, list_offsets
 from tidelog.client.producer import Record
 from tidelog.control.owner import Owner
 from tidelog.errors import AnotherApplier, HistoryFault, ProducerFenced, TidelogError, UsageError
-from tidelog.parts.blocking import Blocking, ThreadPart
+from tidelog.parts.blocking import ThreadPart
 from tidelog.parts.part import Fault
 from tidelog.record.columns import Row
 from tidelog.sourcing.store import EventStore
+from tidelog.sourcing.store_part import Working
 from tidelog.sourcing.store_topics import WRITERS, checked_name
 
 NOW, EARLIEST = "now", "earliest"
@@ -178,12 +179,6 @@ def not_ours(own: TopicPartition, row: Row) -> Iterator[None]:
             f" take it out (`tidelog excise {place}`; on Apache Kafka write the key's last good value again), and start"
             " again"
         ) from error
-
-
-class Working(Blocking, Protocol):
-    """`worked` is set after each step that came to its end: events were done with, or there were none."""
-
-    worked: Event
 
 
 class FollowerPart(ThreadPart):

@@ -65,7 +65,7 @@ def _load_snapshots(cluster: Cluster, folding: Folding, entities: Entities, at: 
     there = span(cluster, at)
     if there is None:
         return start
-    checkpoint, waiting, stale = start, dict[str, bytes](), set[str]()
+    checkpoint, waiting, stale, schema = start, dict[str, bytes](), set[str](), folding.snapshot_schema
     for _, row in read(cluster, {at: there.start}, {at: there.end}):
         name = snapshot_name(row)
         if row.key == CHECKPOINT:
@@ -75,7 +75,7 @@ def _load_snapshots(cluster: Cluster, folding: Folding, entities: Entities, at: 
             stale.discard(name)
             entities.cold.drop(name)
         elif name is not None:
-            if schema_of(row) != folding.snapshot_schema:
+            if schema_of(row) != schema:
                 stale.add(name)  # unless a newer one comes: compaction takes its time
                 continue
             stale.discard(name)

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from queue import Empty, SimpleQueue
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ from tidelog.sourcing.store_topics import Largest, StoreTopics, size_of
 REQUESTS_MAX = 2_000
 IDLE_S = 0.2
 TOGETHER_S = 0.0005
-SNAPSHOTS_EACH = 2_000  # in a transaction
+BATCHES_EACH = 8  # of snapshots, in a transaction
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ class PartitionOwner:
         self._named, self.settings = named, settings
         self.folding = self._folding = folding
         self._connect, self._give_back = connect, give_back
+        self._batch_bytes = min(BATCH_BYTES, *settings.largest)
         self._events = TopicPartition(named.events, partition)
         self._snapshots = TopicPartition(named.snapshots, partition)
         self._replies = TopicPartition(named.replies, partition)
@@ -98,6 +100,9 @@ class PartitionOwner:
         self._taken = self._answered = 0  # of those that came by topic
         self._trusts_snapshots = True
         self.ready = Event()  # loaded once
+        self.looked = Event()  # what lay in the command topic was offered, if anything did
+        self.worked = Event()  # and came to its end
+        self.trouble: str | None = None  # which it tries to get past
         self.fenced = False
         self.failed: BaseException | None = None
         self.figures = Figures()
@@ -160,8 +165,7 @@ class PartitionOwner:
         self._give_back([joint for joint in waiting if joint.position < 0 and joint.to is None])
 
     def _serve(self, cluster: Cluster, waiting: list[Joint]) -> None:
-        batch_bytes = min(BATCH_BYTES, *self.settings.largest)
-        owner = Owner(cluster, self._named.transactional_id(self.partition), batch_bytes=batch_bytes)
+        owner = Owner(cluster, self._named.transactional_id(self.partition), batch_bytes=self._batch_bytes)
         pauses = waits()
         is_loaded, erased = False, self._erased()
         while not self._stopping.is_set():
@@ -173,13 +177,7 @@ class PartitionOwner:
                     self._load(cluster, owner)
                     is_loaded = True
                     self.ready.set()
-                self._gather(waiting)
-                if waiting:
-                    self._batch(owner, waiting)
-                    waiting.clear()
-                    pauses = waits()
-                if self._since >= self.settings.snapshot_every:
-                    self._checkpoint(owner)
+                pauses = self._turn(owner, waiting, pauses)
             except (ProducerFenced, UsageError, StorageError):
                 raise
             except SnapshotFault as error:
@@ -187,10 +185,25 @@ class PartitionOwner:
                 self._trusts_snapshots, is_loaded = False, False
             except TidelogError as error:
                 log.warning("store %s: partition %d begins again: %s", self._named.name, self.partition, error)
-                is_loaded = False
+                is_loaded, self.trouble = False, f"partition {self.partition}: {error}"
                 self._stopping.wait(next(pauses))
         if is_loaded and self._since and not waiting:
             self._checkpoint(owner)
+
+    def _turn(self, owner: Owner, waiting: list[Joint], pauses: Iterator[float]) -> Iterator[float]:
+        """What waits, decided and answered; the pauses of the next fault."""
+        looked = self.looked.is_set()
+        self._gather(waiting)
+        if waiting:
+            self._batch(owner, waiting)
+            waiting.clear()
+            pauses = waits()
+        if self._since >= self.settings.snapshot_every:
+            self._checkpoint(owner)
+        self.trouble = None
+        if looked and self._queue.empty():
+            self.worked.set()
+        return pauses
 
     def _erased(self) -> int:
         """Another number when a key of somebody was destroyed since (`erasure/cipher.py`)."""
@@ -337,27 +350,37 @@ class PartitionOwner:
     # Snapshots
 
     def _checkpoint(self, owner: Owner) -> None:
-        now_ms = int(time.time() * 1000)
-        some: list[Record] = []
+        """The partition waits meanwhile."""
         too_large: dict[str, int] = {}
-        for name, record in snapshot_records(self._folding, self._entities, now_ms):
-            if (size := size_of(record)) > self.settings.largest.snapshot:
-                too_large[name] = size
-                continue
-            some.append(record)
-            if len(some) >= SNAPSHOTS_EACH:
-                with owner.transaction() as outgoing:
-                    outgoing.send(self._snapshots, some)
-                some = []
-        if not too_large:
-            some.append(checkpoint_record(self._end, now_ms))
-        with owner.transaction() as outgoing:
-            outgoing.send(self._snapshots, some)
+        batches = self._snapshot_batches(int(time.time() * 1000), too_large)
+        while some := list(islice(batches, BATCHES_EACH)):
+            with owner.transaction() as outgoing:
+                for records, size in some:
+                    outgoing.send_at_once(self._snapshots, records, size)
         self._entities.changed.intersection_update(too_large)
         self._since = 0
         self._trusts_snapshots = self._trusts_snapshots or not too_large
         if too_large:
             self._warn_of(too_large)
+
+    def _snapshot_batches(self, now_ms: int, too_large: dict[str, int]) -> Iterator[tuple[list[Record], int]]:
+        """Each as large as a batch may be, the checkpoint last; there is none where a snapshot is too large."""
+        some, size = list[Record](), 0
+        for name, record in snapshot_records(self._folding, self._entities, now_ms):
+            its_size = size_of(record)
+            if its_size > self.settings.largest.snapshot:
+                too_large[name] = its_size
+                continue
+            if some and size + its_size > self._batch_bytes:
+                yield some, size
+                some, size = [], 0
+            some.append(record)
+            size += its_size
+        if not too_large:
+            some.append(checkpoint_record(self._end, now_ms))
+            size += size_of(some[-1])
+        if some:
+            yield some, size
 
     def _warn_of(self, too_large: dict[str, int]) -> None:
         name, size = max(too_large.items(), key=lambda one: one[1])

@@ -61,10 +61,10 @@ class PastAnswer(NamedTuple):
 class PendingAnswer:
     """What becomes of a request, for who waits for it in another thread."""
 
-    __slots__ = ("_error", "_lock", "_request", "_value")
+    __slots__ = ("_command", "_entity", "_error", "_lock", "_value")
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+    def __init__(self, entity: str, command: str) -> None:
+        self._entity, self._command = entity, command  # not the request, which has this one: they would be a cycle
         self._value: Any = None
         self._error: BaseException | None = None
         self._lock = allocate_lock()  # free when there is an answer: a tenth of what a Future costs
@@ -83,8 +83,8 @@ class PendingAnswer:
     def result(self, timeout_s: float = -1) -> Any:
         if not self._lock.acquire(timeout=timeout_s):
             raise OutcomeUnknown(
-                f"command {self._request.id!r} to {self._request.entity!r} was not answered for {timeout_s:g} s: it may"
-                " be done, or not; ask find(), or send it again under the same id"
+                f"command {self._command!r} to {self._entity!r} was not answered for {timeout_s:g} s: it may be done,"
+                " or not; ask find(), or send it again under the same id"
             )
         self._lock.release()
         if self._error is not None:
@@ -131,7 +131,7 @@ class Request:
         self.command, self.type, self.value, self.digest = command, type, value, digest
         self.expected, self.context, self.strict = expected, context, strict
         self.found: PastAnswer | Exception | None = None  # of a question that was answered beside (`past_reading.py`)
-        self.answer = PendingAnswer(self)
+        self.answer = PendingAnswer(entity, id)
 
 
 class Joint(NamedTuple):

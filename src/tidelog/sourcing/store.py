@@ -34,7 +34,9 @@ from tidelog.client.backoff import waits
 from tidelog.client.cluster import Cluster
 from tidelog.client.membership import GroupMembership
 from tidelog.client.security import Security
+from tidelog.control.health import RETRYING
 from tidelog.control.metrics import Metrics
+from tidelog.control.status import STORE
 from tidelog.errors import OutcomeUnknown, TidelogError, UsageError
 from tidelog.sourcing import declaring, store_topics, time_travel
 from tidelog.sourcing.command_reading import CommandReader
@@ -60,6 +62,7 @@ from tidelog.sourcing.requests import (
     Request,
     check_names,
 )
+from tidelog.sourcing.store_part import clear_reports
 from tidelog.sourcing.store_topics import StoreTopics, place_of
 from tidelog.sourcing.time_travel import FieldChange, PastState
 
@@ -77,7 +80,7 @@ class EventStore(Generic[State]):
     owners, and sends them: `send`, `state`, `history`. `serve=False` sends alone.
     """
 
-    kind = "store"
+    kind = STORE
 
     def __init__(
         self,
@@ -117,6 +120,9 @@ class EventStore(Generic[State]):
         self._stopping, self._settled = Event(), Event()
         self._thread: Thread | None = None
         self._failed: BaseException | None = None
+        self._trouble: str | None = None  # with its group, which it tries to get past
+        self._member_id: str | None = None  # under which it was in the group last
+        self.worked = Event()  # see `store_part.py`
         self.before_answer: list[Callable[[Receipt], None]] = []  # what `send` and `send_together` wait for, beside
 
     # As a part of a program -------------------------------------------------------------------------------------------
@@ -149,8 +155,14 @@ class EventStore(Generic[State]):
         self._raise_failed()
 
     def figures(self) -> Mapping[str, Any]:
-        owners = dict(self._owners)
+        owners, readers = dict(self._owners), dict(self._readers)
         told = [owner.figures for owner in owners.values()]
+        troubles = [
+            self._trouble,
+            *(one.trouble for one in owners.values()),
+            *(one.trouble for one in readers.values()),
+        ]
+        trouble = next(filter(None, troubles), None)
         counts = Metrics(
             rows_in=sum(one.commands for one in told),
             rows_out=sum(one.events for one in told),
@@ -158,13 +170,17 @@ class EventStore(Generic[State]):
         )
         return {
             **counts.fields,
+            **({} if trouble is None else {"state": RETRYING, "error": trouble}),
+            "store": self.name,
+            "group": self.topics.group,
+            "member": self._member_id,
             "inputs": [self.topics.commands],
             "outputs": [self.topics.events, self.topics.replies],
             "partitions": sorted(owners),
             "refused": sum(one.refused for one in told),
             "transactions": sum(one.transactions for one in told),
             "foreign_records": sum(one.foreign for one in told),
-            "handed_on": sum(one.handed_on for one in dict(self._readers).values()),
+            "handed_on": sum(one.handed_on for one in readers.values()),
         }
 
     def _open(self) -> None:
@@ -215,22 +231,30 @@ class EventStore(Generic[State]):
                     raise
                 except TidelogError as error:
                     log.warning("store %s: its group is not heard: %s", self.name, error)
+                    self._trouble = str(error)
                     self._stopping.wait(next(pauses))
         finally:
+            self._trouble = None
             self._give_up(list(self._owners))
 
     def _follow(self, cluster: Cluster) -> None:
         member, begun = GroupMembership(cluster, self.topics.group), time.monotonic()
+        self._member_id = member.member_id
         try:
             anew = True
             while not self._stopping.is_set():
                 changed = member.beat([self.topics.commands], at_once=anew)
+                self._trouble = None
+                if changed:
+                    clear_reports(cluster, self.name, self.topics.group)
                 if changed or anew:
                     self._own({at.partition for at in member.partitions})
                 anew = self._bury()
                 is_given = bool(member.partitions) or time.monotonic() - begun > NOTHING_S
-                if is_given and all(owner.ready.is_set() for owner in list(self._owners.values())):
+                if is_given and all(owner.ready.is_set() for owner in self._owners.values()):
                     self._settled.set()
+                if is_given and all(owner.worked.is_set() for owner in self._owners.values()):
+                    self.worked.set()
                 self._stopping.wait(LOOK_S)
         finally:
             self._give_up(list(self._owners))
