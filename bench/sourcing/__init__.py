@@ -1,0 +1,1 @@
+"""Event sourcing beside the `eventsourcing` library on SQLite and PostgreSQL, in one run."""
