@@ -19,9 +19,10 @@ PART = "CREATE TABLE {} PARTITION OF parts FOR VALUES FROM ({}) TO ({})"
 ATTACH = "ALTER TABLE parts ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})"
 
 
-@pytest.fixture
-def shop(logical_server: PostgresServer) -> Iterator[PostgresShop]:
+@pytest.fixture(params=[None, pytest.param("triggers", marks=pytest.mark.slow)])
+def shop(logical_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[PostgresShop]:
     made = PostgresShop(logical_server)
+    made.method = request.param
     made.writer().run(TABLE, PART.format("low", 0, 10), "INSERT INTO parts VALUES (1, 1)")
     yield made
     made.close()
@@ -29,7 +30,7 @@ def shop(logical_server: PostgresServer) -> Iterator[PostgresShop]:
 
 def caught_up(shop: PostgresShop, broker: tidelog.Broker) -> tuple[Any, list[str]]:
     """The table as its topic tells it, and what was told."""
-    tidelog.capture(shop.url, prefix="shop", bootstrap=broker.bootstrap, tables="public.parts").catch_up()
+    shop.capture(broker.bootstrap, tables="public.parts").catch_up()
     changes = told(broker.bootstrap, "shop.public.parts")
     return replayed(changes, ("id", "n")), [change["op"] for _, change in changes]
 

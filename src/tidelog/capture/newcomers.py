@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tidelog.capture.change import SourceTable
 from tidelog.capture.incremental import Incremental
 from tidelog.capture.source import READ, WAIT, Newcomer
+from tidelog.control.captures import UNREAD
 
 EVERY_S = 5.0
 ASKED_BY = "new tables"  # the id of a snapshot that nobody asked for
@@ -26,7 +27,6 @@ class Intake(NamedTuple):
     names: Sequence[str]
     anew: Collection[str]  # those that are read from their beginning, also where they are being read
     truncated: Sequence[SourceTable]
-    owed: bool  # some wait until the stream has told what there is
 
 
 def look(
@@ -37,13 +37,18 @@ def look(
     first: bool,
 ) -> Intake | None:
     """What a source has of them. At its first look it also hears of those that are being read, which it may have
-    published in an earlier life; they need not be asked for again."""
+    published in an earlier life; they need not be asked for again. One of those that is another table by now is left to
+    the next look, which waits for what the stream still has of the one before."""
     unread = frozenset() if reading is None else frozenset(reading.tables)
-    found = [
-        one
-        for one in newcomers({name: known[name] for name in known if not first or name not in unread})
-        if one.missed or one.need != READ or one.table.full_name not in unread
-    ]
+
+    def counts(one: Newcomer) -> bool:
+        if one.table.full_name not in unread:
+            return True
+        left = first and _is_another(one.table, known.get(one.table.full_name, ""))
+        return not left and (one.missed or one.need != READ)
+
+    heard = newcomers({name: known[name] for name in known if not first or name not in unread})
+    found = [one for one in heard if counts(one)]
     if not found:
         return None
     read = [one for one in found if one.need == READ]
@@ -52,5 +57,9 @@ def look(
         [one.table.full_name for one in read],
         {one.table.full_name for one in read if one.missed},
         [one.table for one in read if one.missed and one.table.full_name in known],
-        any(one.need == WAIT for one in found),
     )
+
+
+def _is_another(table: SourceTable, known: str) -> bool:
+    """Than the one that the log has under its name, by what is before an id's `/`."""
+    return known not in ("", UNREAD) and known.partition("/")[0] != table.id.partition("/")[0]

@@ -237,7 +237,6 @@ class _Session:
         self._idle: Idle | None = None
         self._told_us = 0  # all that the source committed before is told
         self._looked_at = float("-inf")  # for tables that are new
-        self._owed = False  # some of them wait until the stream has told what there is
         self._stored_at = self._beat_at = self._topic_beat_at = time.monotonic()
 
     def run(self) -> None:
@@ -325,7 +324,6 @@ class _Session:
         self._looked_at = time.monotonic()
         reading = incremental.from_fields(self._progress.incremental)
         found = newcomers.look(self._source.newcomers, self._writer.known, reading, first=chunking is None)
-        self._owed = found is not None and found.owed
         if found is None or not found.tables:
             return False
         if found.names:
@@ -354,14 +352,16 @@ class _Session:
             chunking.commit()
         return bool(found.names)
 
-    def _take_in_newcomers(self, chunking: Chunking) -> None:
-        if self._progress.open is not None or time.monotonic() - self._looked_at < newcomers.EVERY_S:
-            return
-        if self._ask_for_newcomers(chunking):
-            try:
-                self._source.prepare()
-            except UsageError as error:
-                log.warning("capture %s: a new table cannot be captured yet: %s", self._name, error)
+    def _take_in_newcomers(self, chunking: Chunking, *, at_once: bool = False) -> bool:
+        """Whether there are any; looked for now and then, or `at_once`."""
+        due = at_once or time.monotonic() - self._looked_at >= newcomers.EVERY_S
+        if self._progress.open is not None or not due or not self._ask_for_newcomers(chunking):
+            return False
+        try:
+            self._source.prepare()
+        except UsageError as error:
+            log.warning("capture %s: a new table cannot be captured yet: %s", self._name, error)
+        return True
 
     # Snapshot ---------------------------------------------------------------------------------------------------------
 
@@ -446,8 +446,8 @@ class _Session:
                 wait_s = ONCE_WAIT_S if self._once else 0.0 if chunking.waits_for_its_window else WAIT_S
                 events = stream.read(READ_EVENTS, wait_s)
                 if self._is_idle(events) and not chunking.is_dirty:
-                    if self._once and not chunking.is_busy and not (self._owed and self._ask_for_newcomers(chunking)):
-                        return
+                    if self._once and not chunking.is_busy and not self._take_in_newcomers(chunking, at_once=True):
+                        return  # also of what the stream has just told of tables that took a name
                     self._rest(stream)
                 else:
                     self._take(stream, events, chunking)

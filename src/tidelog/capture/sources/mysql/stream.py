@@ -361,6 +361,8 @@ class BinlogStream:
             self._out.append(SchemaChange(table, name[0], name[0], text, at, replaced))
             if does.unlogged:
                 _log.warning("rows of %s.%s changed without row events; take a snapshot of it: %s", *name, text)
+        if touched and self._group is None:  # so that it is not told again, and tables are not read again for it
+            self._out.append(Idle(self._tell(), self._at_us))
 
     def _wants(self, name: tuple[str, str]) -> bool:
         database, table = name

@@ -11,7 +11,7 @@ beginning, since the server looks for a publication as it was at the change that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tidelog.capture.sources.postgres.catalog import Catalog, ListedTable
 from tidelog.capture.sources.postgres.reading import name_of
@@ -99,8 +99,10 @@ def dropped(table: tuple[str, str], publication: str) -> str:
     return f"ALTER PUBLICATION {name_of(publication)} DROP TABLE ONLY {name_of(*table)}"
 
 
-def needed(session: SqlSession, catalog: Catalog, names: tuple[str, str]) -> list[str]:
-    """The statements that are still to be run."""
+def needed(session: SqlSession, catalog: Catalog, names: tuple[str, str], waiting: Collection[str] = ()) -> list[str]:
+    """The statements that are still to be run. Tables that are `waiting`, by schema.table, stay where they are."""
     tables = catalog.listed()
-    after = wanted(tables, identified(session, tables) if tables else set(), names)
-    return statements(published(session, names), after, names[1])
+    before, after = published(session, names), wanted(tables, identified(session, tables) if tables else set(), names)
+    left = frozenset((one.schema, one.name) for one in tables if one.full_name in waiting)
+    after = {name: (found - left) | (before.get(name, frozenset()) & left) for name, found in after.items()}
+    return statements(before, after, names[1])

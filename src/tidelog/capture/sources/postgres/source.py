@@ -132,7 +132,7 @@ class PostgresSource:
         self._blocks: dict[SourceTable, str] = {}
         self._promoted: set[str] = set()  # of these, the ones whose inserts alone were told
         self._changes: SlotStream | None = None
-        self._repartitioned: dict[str, tuple[str, int]] = {}  # ids, and where the log ended when each was seen
+        self._changed: dict[str, tuple[str, Any]] = {}  # ids of known tables, and what was written when each was seen
         self._refused: set[str] = set()  # new tables that are not ours to publish
         self._outside = StreamedTransaction(0, None)  # of rows that no transaction of the stream told
         self._outside_us = -1
@@ -175,21 +175,36 @@ class PostgresSource:
         name, told = listed.full_name, known.get(listed.full_name)
         if now is None or told is None or name in self._joining or told == (id := partitions.id_of(listed.id, now)):
             return None
-        known_now = self._catalog.known_now(listed.id, self._catalog.published_columns(listed))
-        if known_now is None:
+        read = self._as_read(listed)
+        if read is None:
             return None
-        table, became = replace(known_now.table, id=id), partitions.movements(told, now)
+        table, became = replace(read, id=id), partitions.movements(told, now)
         if not became.came and not became.went:
             return Newcomer(table, False, KNOW)
-        seen, end = self._repartitioned.get(name, ("", 0))
-        if seen != id:
+        if name not in self._changed:
             log.warning("%s", partitions.described(name, became))
-            end = lsn_of(self._session.one(_WRITTEN))
-            self._repartitioned[name] = id, end
-            self.heartbeat()  # the log comes to its end and beyond
-        if self._changes is None or not self._changes.is_past(end):
+        if not self._is_past(name, id):
             return Newcomer(table, False, WAIT)
         return Newcomer(table, bool(became.went and table.key), READ)
+
+    def _is_past(self, name: str, id: str) -> bool:
+        """Whether the stream has told all that was written before a table was seen to be this one. What it tells of the
+        one before must not come behind the truncate that ends it."""
+        if self._changed.get(name, ("",))[0] != id:
+            self._changed[name] = id, self._written()
+        told = self._is_behind_us(self._changed[name][1])
+        if told:
+            del self._changed[name]
+        return told
+
+    def _written(self) -> Any:
+        """Where the log ends; it comes there, and beyond."""
+        end = lsn_of(self._session.one(_WRITTEN))
+        self.heartbeat()
+        return end
+
+    def _is_behind_us(self, written: Any) -> bool:
+        return self._changes is not None and self._changes.is_past(written)
 
     def _spare_writers(self, listed: Sequence[ListedTable], identified: Collection[int]) -> None:
         """Of a table that has lost its key, the server refuses every update as long as updates are published."""
@@ -217,11 +232,18 @@ class PostgresSource:
                     listed.owner,
                 )
             return None
-        known_now = self._catalog.known_now(listed.id, self._catalog.published_columns(listed))
-        if known_now is None:
+        table = self._as_read(listed)
+        if table is None:
             return None
+        if told is not None and table.key and not self._is_past(listed.full_name, str(listed.id)):
+            return Newcomer(table, False, WAIT)
+        self._changed.pop(listed.full_name, None)
         self._joining[listed.full_name] = None
-        return Newcomer(known_now.table, missed or (told is not None and bool(known_now.table.key)))
+        return Newcomer(table, missed or (told is not None and bool(table.key)))
+
+    def _as_read(self, listed: ListedTable) -> SourceTable | None:
+        known = self._catalog.known_now(listed.id, self._catalog.published_columns(listed))
+        return None if known is None else known.table
 
     def _named(self) -> set[str]:
         """Tables that are in a publication."""
@@ -234,7 +256,7 @@ class PostgresSource:
     def _publish(self) -> None:
         left: list[str] = []
         refused: UsageError | None = None
-        for statement in publications.needed(self._session, self._catalog, self._publications):
+        for statement in publications.needed(self._session, self._catalog, self._publications, self._changed):
             try:
                 self._run(statement)
             except UsageError as error:
@@ -289,7 +311,7 @@ class PostgresSource:
         except BaseException:
             replication.close()
             raise
-        until = max([self._end()[1], *(end for _, end in self._repartitioned.values())])
+        until = max([self._end()[1], *(end for _, end in self._changed.values())])
         self._changes = SlotStream(self._catalog, self._database(), self._identified(), start, until)
         return PostgresStream(replication, self._changes, start)
 

@@ -100,8 +100,9 @@ def of_tables(tables: Sequence[ListedTable], facts: dict[int, tuple[bool, bool]]
         if table.partitioned:
             yield CheckFinding(
                 WARNING,
-                f"{table.full_name} is partitioned: a TRUNCATE, DETACH or DROP of one partition alone is not seen",
-                "DELETE the rows first",
+                f"{table.full_name} is partitioned: a TRUNCATE of one partition alone is not seen; an ATTACH of one"
+                " with rows, a DETACH or a DROP has the whole table read again",
+                "DELETE the rows, and do not TRUNCATE",
             )
     if tables:
         yield CheckFinding(OK, f"{len(tables)} table{'s' if len(tables) > 1 else ''} will be captured by triggers")

@@ -1,8 +1,8 @@
 """Brings functions, triggers and shapes in step with the tables that are there. Each table in a transaction of its own.
 
     the capture is new                  triggers for each table; the snapshot reads the rows
-    a table that was not captured       triggers; its rows are logged as created, behind a truncate if there was another
-                                        one of its name
+    a table that was not captured       triggers; its rows are logged as created, behind a truncate if rows were told
+                                        under its name before
     one with other columns              its function is made anew, for which nobody waits
     one that lost its triggers,         is logged as truncated, and all its rows as created: what became of them
     or had them switched off            meanwhile nobody saw
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -44,9 +44,9 @@ LOCK_PAUSE_S, LOCK_S = 0.25, 60.0
 FIRING = ("O", "A")  # of pg_trigger.tgenabled
 
 _TRIGGERS = "SELECT tgrelid, tgenabled::text FROM pg_trigger WHERE tgname = ANY(%s) AND NOT tgisinternal"
-_KEY = """coalesce((SELECT array_agg(a.attname::text ORDER BY k.place)
+KEY = """coalesce((SELECT array_agg(a.attname::text ORDER BY k.place)
     FROM pg_index i, unnest(i.indkey) WITH ORDINALITY AS k(number, place) JOIN pg_attribute a ON a.attnum = k.number
-    WHERE i.indrelid = %s AND a.attrelid = i.indrelid AND i.indisprimary), '{}')"""
+    WHERE i.indrelid = {} AND a.attrelid = i.indrelid AND i.indisprimary), '{{}}')"""
 T = TypeVar("T")
 
 
@@ -69,15 +69,16 @@ def is_installed(session: SqlSession, names: PostgresNames) -> bool:
     return bool(session.one("SELECT bool_and(to_regclass(t) IS NOT NULL) FROM unnest(%s::text[]) AS t", [tables]))
 
 
-def install(session: SqlSession, names: PostgresNames, catalog: Catalog) -> Steps:
-    """What `prepare` does, and the stream now and then; nothing where all is in step."""
+def install(session: SqlSession, names: PostgresNames, catalog: Catalog, told: Collection[str] = ()) -> Steps:
+    """What `prepare` does, and the stream now and then; nothing where all is in step. `told` are names, schema.table,
+    of which the log has rows."""
     if not is_installed(session, names):
         _create(session, names)
     ready = bool(session.one(f"SELECT bool_or(ready) FROM {names.state}"))
     steps = steps_of(session, names, catalog)
     for table in (*steps.new, *steps.unseen):
-        told = ready and (table in steps.unseen or _was_named(session, names, table))
-        patiently(session, partial(_capture, session, names, table, rows=ready, truncated=told))
+        known = table in steps.unseen or table.full_name in told or _was_named(session, names, table)
+        patiently(session, partial(_capture, session, names, table, rows=ready, truncated=ready and known))
     for table in steps.changed:
         patiently(session, partial(_capture, session, names, table, rows=False, truncated=False))
     for rel in steps.gone:
@@ -171,10 +172,10 @@ def _capture(session: SqlSession, names: PostgresNames, table: ListedTable, *, r
         session.query(create_function(names, rel, int(sig)))
     session.query(f"UPDATE {names.shapes} SET live = false WHERE rel = %s AND live", [rel])
     session.query(
-        f"INSERT INTO {names.shapes} VALUES (%s, %s, %s, {_KEY}, %s, %s, true)"
+        f"INSERT INTO {names.shapes} VALUES (%s, %s, %s, {KEY.format(rel)}, %s, %s, true)"
         " ON CONFLICT (rel, sig) DO UPDATE"
         " SET (key, schema, name, live) = (excluded.key, excluded.schema, excluded.name, true)",
-        [rel, sig, described, rel, table.schema, table.name],
+        [rel, sig, described, table.schema, table.name],
     )
     if truncated:
         session.query(f"INSERT INTO {names.changes} (rel, op) VALUES (%s, 't')", [rel])

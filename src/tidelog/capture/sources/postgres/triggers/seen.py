@@ -31,6 +31,9 @@ class SeenSnapshot(NamedTuple):
     def has(self, xid: int) -> bool:
         return xid < self.xmin or (xid < self.xmax and xid not in self.open)
 
+    def has_all_of(self, other: SeenSnapshot) -> bool:
+        return self.xmax >= other.xmax and all(xid >= other.xmax or xid in other.open for xid in self.open)
+
 
 def seen_of(text: str) -> SeenSnapshot:
     xmin, xmax, inside = text.split(":")

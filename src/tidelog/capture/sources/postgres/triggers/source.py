@@ -17,22 +17,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog import __version__
 from tidelog.capture.change import Begin, CheckFinding, Position, RowChange, SourceLag, SourceTable
 from tidelog.capture.source import Newcomer
-from tidelog.capture.sources.postgres import reading
+from tidelog.capture.sources.postgres import partitions, reading
 from tidelog.capture.sources.postgres.catalog import Catalog, Known, ListedTable
-from tidelog.capture.sources.postgres.partitions import number_of
 from tidelog.capture.sources.postgres.session import SqlSession
 from tidelog.capture.sources.postgres.snapshot import ExportedSnapshot, exported
 from tidelog.capture.sources.postgres.source import PostgresSource, plain_name
 from tidelog.capture.sources.postgres.triggers import checking, installing
 from tidelog.capture.sources.postgres.triggers.changelog import PostgresChangelog
 from tidelog.capture.sources.postgres.triggers.functions import PostgresNames
+from tidelog.capture.sources.postgres.triggers.installing import KEY
 from tidelog.capture.sources.postgres.triggers.rows import LoggedShape, LoggedTable, shape_of
-from tidelog.capture.sources.postgres.triggers.seen import LogIdentity, seen_of
+from tidelog.capture.sources.postgres.triggers.seen import LogIdentity, SeenSnapshot, seen_of
 from tidelog.control.captures import REPLACED
 from tidelog.errors import SourceLost, TidelogError, UsageError
 
@@ -49,6 +49,13 @@ def connect(url: str, name: str, tables: Sequence[str]) -> TriggerSource:
     return TriggerSource(SqlSession(url), plain_name(name), tables)
 
 
+class LiveTable(NamedTuple):
+    listed: ListedTable
+    named: tuple[str, str]  # schema and name that it had when it got its triggers
+    keyed: tuple[str, ...]  # the key by which it is told
+    key: tuple[str, ...]  # the one that it has
+
+
 class TriggerSource(PostgresSource):
     def __init__(self, session: SqlSession, name: str, tables: Sequence[str]) -> None:
         super().__init__(session, name, tables)
@@ -57,6 +64,8 @@ class TriggerSource(PostgresSource):
         self._logged: dict[tuple[int, int | None], LoggedShape] = {}
         self._changelog: PostgresChangelog | None = None
         self._heads: dict[tuple[SourceTable, str], tuple[str, str]] = {}
+        self._told: set[str] = set()  # names of which the log has rows
+        self._rekeyed: dict[int, tuple[str, ...]] = {}  # keys that were told, and are not in the shapes yet
 
     def check(self) -> Sequence[CheckFinding]:
         return checking.check(self._session, self._catalog, self._names)
@@ -64,7 +73,7 @@ class TriggerSource(PostgresSource):
     def prepare(self) -> None:
         if not self._catalog.listed():
             raise UsageError("no table matches; a pattern is schema.table, and `*` stands for any part of it")
-        installing.install(self._session, self._names, self._catalog)
+        installing.install(self._session, self._names, self._catalog, self._told)
 
     def remove(self) -> Sequence[str]:
         return installing.remove(self._session, self._names)
@@ -95,29 +104,53 @@ class TriggerSource(PostgresSource):
         return self._changelog
 
     def newcomers(self, known: Mapping[str, str]) -> Sequence[Newcomer]:
-        """Those that have another name or key by now: their triggers are there, and have told no rows by that. Rows of
-        other new tables are logged when they get their triggers."""
+        """Those that have another name, key or other partitions by now: their triggers are there, and have told no rows
+        by that. Rows of other new tables are logged when they get their triggers."""
         if not installing.is_installed(self._session, self._names):
             return ()
-        changed = []
-        for listed, was in self._listed_live():
-            told, renamed = known.get(listed.full_name), was != (listed.schema, listed.name)
-            if renamed and told is not None and number_of(told) == str(listed.id):
+        self._told |= known.keys()
+        self._keep_keys()
+        live = self._live_tables()
+        inside = partitions.partitions_of(self._session, [one.listed.id for one in live if one.listed.partitioned])
+        changed, found = [], []
+        for one in live:
+            listed, told = one.listed, known.get(one.listed.full_name)
+            renamed = one.named != (listed.schema, listed.name)
+            if renamed and told is not None and partitions.number_of(told) == str(listed.id):
                 self._session.query(
                     f"UPDATE {self._names.shapes} SET schema = %s, name = %s WHERE rel = %s",
                     [listed.schema, listed.name, listed.id],
                 )
-            elif renamed or told == REPLACED:
+            elif renamed or told == REPLACED or one.keyed != one.key:
+                self._rekeyed[listed.id] = one.key
                 self._logged = {at: kept for at, kept in self._logged.items() if at[0] != listed.id}
                 changed.append(listed.full_name)
-        found = [table for table in self.tables() if table.full_name in changed] if changed else []
-        return [Newcomer(table, table.full_name in known and bool(table.key)) for table in found]
+            elif (other := self._repartition(listed, known, inside.get(listed.id))) is not None:
+                found.append(other)
+        now = [table for table in self.tables() if table.full_name in changed] if changed else []
+        return [*found, *(Newcomer(table, table.full_name in known and bool(table.key)) for table in now)]
 
-    def _listed_live(self) -> list[tuple[ListedTable, tuple[str, str]]]:
-        """Tables that have triggers, and the names that they had when they got them."""
-        live = self._session.query(f"SELECT rel, schema, name FROM {self._names.shapes} WHERE live")
-        names = {int(rel): (str(schema), str(name)) for rel, schema, name in live}
-        return [(one, names[one.id]) for one in self._catalog.listed() if one.id in names]
+    def _live_tables(self) -> list[LiveTable]:
+        """Tables that have triggers."""
+        key = KEY.format("s.rel")
+        live = self._session.query(f"SELECT rel, schema, name, key, {key} FROM {self._names.shapes} s WHERE live")
+        by_id = {int(rel): ((str(schema), str(name)), tuple(then), tuple(now)) for rel, schema, name, then, now in live}
+        return [LiveTable(one, *by_id[one.id]) for one in self._catalog.listed() if one.id in by_id]
+
+    def _keep_keys(self) -> None:
+        """Of tables that were told of before: that their rows are read by these is stored in the log by now."""
+        rekeyed, self._rekeyed = self._rekeyed, {}
+        for rel, key in rekeyed.items():
+            self._session.query(f"UPDATE {self._names.shapes} SET key = %s WHERE rel = %s", [list(key), rel])
+
+    def _as_read(self, listed: ListedTable) -> SourceTable | None:
+        return next((each.table for each in self._live() if each.known.relation.id == listed.id), None)
+
+    def _written(self) -> SeenSnapshot:
+        return seen_of(self._session.one("SELECT pg_current_snapshot()::text"))
+
+    def _is_behind_us(self, written: SeenSnapshot) -> bool:
+        return self._changelog is not None and self._changelog.seen.has_all_of(written)
 
     def tables(self) -> Sequence[SourceTable]:
         return [each.table for each in self._live()]
@@ -183,7 +216,7 @@ class TriggerSource(PostgresSource):
     def _bring_in_step(self) -> None:
         if not installing.is_installed(self._session, self._names):
             raise SourceLost(f"the log of changes {self._names.schema} is gone; {AGAIN}")
-        installing.install(self._session, self._names, self._catalog)
+        installing.install(self._session, self._names, self._catalog, self._told)
 
     def _shape(self, rel: int, sig: int | None, described: str | None) -> LoggedShape | None:
         known = self._logged.get((rel, sig))
