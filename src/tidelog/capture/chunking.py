@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from tidelog.capture import incremental, topics
 from tidelog.capture.change import Event, SourceTable
+from tidelog.capture.conditions import Keeps, keeps
 from tidelog.capture.incremental import CHUNK_ROWS, ChunkWindow, Incremental
 from tidelog.capture.newcomers import ASKED_BY
 from tidelog.capture.progress import CaptureProgress
@@ -142,10 +143,13 @@ class Chunking:
         return found
 
     def _follow(self, signal: dict[str, Any]) -> None:
-        captured = [table.full_name for table in self._tables()]
+        tables = self._tables()
         try:
-            before, self._state = self._state, incremental.told(self._state, signal, captured)
-        except (ValueError, TypeError, AttributeError) as error:
+            before, after = self._state, incremental.told(self._state, signal, [table.full_name for table in tables])
+            for table in tables:
+                self._keeps(after, table)  # which refuses what is no condition
+            self._state = after
+        except (ValueError, TypeError, AttributeError, UsageError) as error:
             self._log.warning("signal %s is passed over: %s", signal, error)
             return
         self._next, self.is_dirty = self._state, True
@@ -177,12 +181,17 @@ class Chunking:
             return
         if state.to is None:
             state = replace(state, to=self._source.last_key(table))
-        number = uuid4().hex
+        number, keep = uuid4().hex, self._keeps(state, table)
         self._source.watermark(incremental.mark(number, "low"))
         rows = [] if state.to is None else self._source.chunk(table, state.after, state.to, CHUNK_ROWS)
         self._source.watermark(incremental.mark(number, "high"))
-        self._window = incremental.window_of(number, table, rows, key_of(table), CHUNK_ROWS)
+        self._window = incremental.window_of(number, table, rows, key_of(table), CHUNK_ROWS, keep)
         self._state = self._next = state
+
+    def _keeps(self, state: Incremental | None, table: SourceTable) -> Keeps | None:
+        text = None if state is None else state.conditions.get(table.full_name)
+        hidden = {*self._settings.exclude, *self._settings.mask}
+        return None if text is None else keeps(table, text, hidden)
 
     def pass_through(self, events: Sequence[Event]) -> Sequence[Event]:
         if self._window is None or self._over:

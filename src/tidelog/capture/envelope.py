@@ -12,7 +12,7 @@ Rules:
   with its tombstone, whose header names the new key, and a create whose header names the old one. A row of a table
   without a key has no key. A truncate has no key, and goes to every partition.
 - Columns that are left out are nowhere: neither in the row nor in its schema. Those that are masked have one text for
-  every value. Neither can be part of the key.
+  every value, and no default. Neither can be part of the key.
 - Fields, their order, names and versions of schemas are Debezium's. `__debezium.context.*` headers are not written.
 """
 
@@ -225,8 +225,10 @@ def shown_columns(table: SourceTable, options: EnvelopeOptions) -> tuple[SourceC
             raise UsageError(f"{name} is part of the primary key; it cannot be left out or masked")
         if name in options.excluded:
             continue
-        if name in options.masked and column.connect.get("type") != "string":
-            column = SourceColumn(column.name, {**column.connect, "optional": True}, column.declared)
+        if name in options.masked:
+            connect = {part: said for part, said in column.connect.items() if part != "default"}
+            connect |= {} if connect.get("type") == "string" else {"optional": True}
+            column = SourceColumn(column.name, connect, column.declared)
         shown.append(replace(column, name=options.written(column.name)))
     return tuple(shown)
 

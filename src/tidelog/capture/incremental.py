@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidelog.capture.change import READ, TRUNCATE, Event, Message, RowChange, SourceTable, Values
+from tidelog.capture.conditions import Keeps, conditions_of
 
 KeyOf = Callable[[Values], Values]
 CHUNK_ROWS = 1024
@@ -41,6 +42,7 @@ class Incremental:
     to: Values | None = None  # the largest key of the first table; None before it has begun
     paused: bool = False
     rows: int = 0
+    conditions: Mapping[str, str] = field(default_factory=dict)  # of a table that is not read whole (`conditions.py`)
 
 
 @dataclass(slots=True)
@@ -61,7 +63,9 @@ def to_fields(state: Incremental | None) -> dict[str, Any] | None:
     if state is None:
         return None
     edges = {name: None if edge is None else list(edge) for name, edge in (("after", state.after), ("to", state.to))}
-    return {"id": state.id, "tables": list(state.tables), **edges, "paused": state.paused, "rows": state.rows}
+    told = {"id": state.id, "tables": list(state.tables), **edges, "paused": state.paused, "rows": state.rows}
+    conditions = {name: text for name, text in state.conditions.items() if name in state.tables}
+    return told | ({"conditions": conditions} if conditions else {})
 
 
 def from_fields(content: Mapping[str, Any] | None) -> Incremental | None:
@@ -78,6 +82,7 @@ def from_fields(content: Mapping[str, Any] | None) -> Incremental | None:
         edge("to"),
         bool(content.get("paused")),
         int(content.get("rows", 0)),
+        dict(content.get("conditions", {})),
     )
 
 
@@ -115,16 +120,24 @@ def _asked(state: Incremental | None, data: Mapping[str, Any], captured: Sequenc
     unknown = [name for name in names if name not in captured]
     if unknown:
         raise ValueError(f"{', '.join(map(str, unknown))} is not captured; there are {', '.join(captured)}")
-    return with_tables(state, names, id)
+    asked = conditions_of(data, names)
+    read = () if state is None else state.tables
+    for name in {*names} & {*read}:
+        if state is not None and asked.get(name) != state.conditions.get(name):
+            raise ValueError(f"{name} is being read whole, or by another condition; ask again when that is done")
+    made = with_tables(state, [name for name in names if name not in read], id)
+    return replace(made, conditions={**made.conditions, **asked})
 
 
 def with_tables(state: Incremental | None, names: Sequence[str], id: str, *, anew: Collection[str] = ()) -> Incremental:
-    """With more of them. Those `anew` are read from their beginning, if they are being read already."""
+    """With more of them, read whole. Those `anew`, and those of which some rows were to be read, begin once more."""
     if state is None:
         return Incremental(id, tuple(dict.fromkeys(names)))
+    anew = {*anew} | ({*names} & state.conditions.keys())
     kept = [name for name in state.tables if name not in anew]
-    asked = replace(state, tables=tuple(dict.fromkeys([*kept, *names])))
-    return asked if asked.tables[:1] == state.tables[:1] and not {*state.tables[:1]} & {*anew} else _begun_anew(asked)
+    conditions = {name: text for name, text in state.conditions.items() if name not in anew}
+    asked = replace(state, tables=tuple(dict.fromkeys([*kept, *names])), conditions=conditions)
+    return asked if asked.tables[:1] == state.tables[:1] and not {*state.tables[:1]} & anew else _begun_anew(asked)
 
 
 def _begun_anew(state: Incremental) -> Incremental:
@@ -138,8 +151,11 @@ def mark(number: str, edge: str) -> str:
     return f"{number}:{edge}"
 
 
-def window_of(number: str, table: SourceTable, rows: Sequence[Values], key_of: KeyOf, size: int) -> ChunkWindow:
-    keyed = {key_of(row): row for row in rows}
+def window_of(
+    number: str, table: SourceTable, rows: Sequence[Values], key_of: KeyOf, size: int, keep: Keeps | None = None
+) -> ChunkWindow:
+    """Of rows that were read, those that are to be given."""
+    keyed = {key_of(row): row for row in rows if keep is None or keep(row)}
     return ChunkWindow(number, table, keyed, key_of(rows[-1]) if rows else None, ends=len(rows) < size)
 
 

@@ -14,6 +14,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -300,8 +301,20 @@ class CaptureWriter:
             source = self._source.source_block(row, self._begin, "false", self._options.prefix) if known else "null"
             database = event.database or self._source.database
             table = None if event.table is None else self._shown(event.table)
-            made = notices.schema_change(database, event.schema, event.ddl, table, source, self._now_ms)
+            ddl = None if self._hides(event) else event.ddl
+            made = notices.schema_change(database, event.schema, ddl, table, source, self._now_ms)
             self._notice(topics.of_schema_changes(self._options.prefix), made, told_with_schemas=False)
+
+    def _hides(self, event: SchemaChange) -> bool:
+        """Whether the statement's text may have something of a column that nobody is to see: its name, a default, a
+        bound of a partition. It changes a table with such a column, or has the name of one."""
+        tables = {*event.replaced, *(() if event.table is None else (event.table.full_name,))}
+        text = (event.ddl or "").replace("``", "`").casefold()
+        hidden = [name.rpartition(".") for name in self._options.excluded | self._options.masked]
+        return any(
+            table in tables or re.search(rf"(?<![\w$]){re.escape(column.casefold())}(?![\w$])", text)
+            for table, _, column in hidden
+        )
 
     def _shown(self, table: SourceTable) -> SourceTable:
         """Without the columns that are left out."""

@@ -16,10 +16,7 @@ Rules:
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from tidelog.client.admin import topics
@@ -29,16 +26,14 @@ from tidelog.control.captures import JSON, ROW, CapturedTable, read_captures, si
 from tidelog.control.catalog import Generation, View
 from tidelog.errors import UndecodableValue, UsageError
 from tidelog.record.columns import Row as Record
-from tidelog.schema.column_types import KINDS, LONG
-from tidelog.schema.connect import FORMS, SCALE, ColumnType, from_connect
+from tidelog.schema.connect import ColumnType, from_connect
+from tidelog.schema.connect_values import kind_of, said
 from tidelog.schema.declaration import Declaration, Row, column_from_json, declare, from_json
 from tidelog.views.changes import DELETE, TRUNCATE, UPDATE, Change, NoChange
 from tidelog.views.framed import FramedValues
 
 PREFIX = "table:"  # of the name by which a feed knows one; no view's name has a colon
 FOR_EVER_MS = 100 * 365 * 24 * 3600 * 1000
-FIRST_DAY = date(1970, 1, 1)
-FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 KEYS_ALONE = ("postgresql",)  # connectors that may not tell whole rows of what was before
 
 
@@ -71,75 +66,6 @@ def captured_view(cluster: Cluster, topic: str) -> View:
 def _form(cluster: Cluster, table: CapturedTable, forms: Mapping[str, ColumnType]) -> CapturedForm:
     content = json.loads if table.format == JSON else FramedValues(cluster)
     return CapturedForm(forms, table.envelope, table.connector not in KEYS_ALONE, content)
-
-
-def kind_of(form: ColumnType) -> str:
-    """The type of a view's column; an interval, which a view does not have, is its microseconds."""
-    return KINDS[FORMS[form.form].kind].view or LONG
-
-
-# Values ---------------------------------------------------------------------------------------------------------------
-
-
-def said(form: ColumnType, value: Any) -> Any:
-    """A value as a view's JSON has it."""
-    if value is None:
-        return None
-    made = _SAID.get(form.form)
-    if made is not None:
-        return made(form, value)
-    if form.form == "list":
-        inner = dict(form.parts)["items"]
-        return [said(inner, one) for one in value] if isinstance(value, list) else value
-    return value
-
-
-def _day(_: ColumnType, value: Any) -> str:
-    return (FIRST_DAY + timedelta(days=value)).isoformat()
-
-
-def _micros(_: ColumnType, value: Any) -> str:
-    return (FIRST + timedelta(microseconds=value)).isoformat()
-
-
-def _millis(_: ColumnType, value: Any) -> str:
-    return (FIRST + timedelta(milliseconds=value)).isoformat()
-
-
-def _decimal(form: ColumnType, value: Any) -> str:
-    scale = int(dict(form.parameters).get(SCALE, "0"))
-    return _digits(value, scale)
-
-
-def _any_decimal(_: ColumnType, value: Any) -> str:
-    return _digits(value["value"], int(value["scale"]))
-
-
-def _digits(text: str, scale: int) -> str:
-    number = int.from_bytes(b64decode(text), "big", signed=True)
-    return f"{Decimal(number).scaleb(-scale):f}"
-
-
-def _zoned(_: ColumnType, value: Any) -> str:
-    return datetime.fromisoformat(value).astimezone(UTC).isoformat()
-
-
-def _parsed(_: ColumnType, value: Any) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-_SAID: dict[str, Callable[[ColumnType, Any], Any]] = {
-    **dict.fromkeys(("date", "connect_date"), _day),
-    "timestamp_ntz": _micros,
-    **dict.fromkeys(("timestamp_ms", "connect_timestamp"), _millis),
-    "timestamp": _zoned,
-    "decimal": _decimal,
-    "any_decimal": _any_decimal,
-    "json": _parsed,
-}
 
 
 # Changes --------------------------------------------------------------------------------------------------------------

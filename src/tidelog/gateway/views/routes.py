@@ -35,8 +35,9 @@ from tidelog.gateway.views.rights import Rights
 from tidelog.gateway.views.slot import Where
 from tidelog.gateway.views.subscriber import Past, Subscriber
 from tidelog.schema.connect import from_connect
+from tidelog.schema.connect_values import kind_of
 from tidelog.schema.declaration import Declaration, row_to_json
-from tidelog.views.captured import PREFIX, kind_of
+from tidelog.views.captured import PREFIX
 from tidelog.views.feed_reading import FeedReader, oldest
 from tidelog.views.feeds import Cursor, check_place, cursor_at, from_text, to_text
 from tidelog.views.lifecycle import check_own_rows

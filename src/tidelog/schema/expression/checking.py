@@ -157,6 +157,14 @@ def _shown(value: Scalar) -> str:
 # Values ---------------------------------------------------------------------------------------------------------------
 
 
+def value_of(kind: str, said: Any) -> Scalar:
+    """What a column of this type holds, of a value as JSON has it; None where it is not of the type."""
+    try:
+        return None if said is None else _CONVERTED[kind](said)
+    except (KeyError, ValueError, TypeError, InvalidOperation, OverflowError, binascii.Error):
+        return None
+
+
 def _converted(operand: Operand, kind: str | None, beside: Operand) -> Operand:
     """As a value of type `kind`, which is that of the column `beside` it; None if that is a literal too."""
     if isinstance(operand, Name) or operand.value is None or kind is None:
