@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.cli import options as command
@@ -115,6 +117,21 @@ def remove(cluster: Cluster, options: Namespace) -> int:
         if not confirm(f"remove {len(found)} rules?"):
             raise UsageError("nothing is removed; say --yes to remove without being asked")
     print(f"{sum(access.delete_acls(cluster, one) for one in wanted)} rules removed")
+    return 0
+
+
+def tell(options: Namespace, rules: Sequence[Acl]) -> int:
+    """What is to be allowed: shown, and made where --apply says so."""
+    from tidelog.client.admin import access
+
+    if options.json:
+        show_json([dict(zip(COLUMNS, row(rule), strict=True)) for rule in rules])
+    else:
+        show_table(COLUMNS, [row(rule) for rule in rules])
+    if options.apply:
+        with command.connect(options) as cluster:
+            access.create_acls(cluster, list(rules))
+        print(f"{len(rules)} rules made", file=sys.stderr if options.json else sys.stdout)
     return 0
 
 

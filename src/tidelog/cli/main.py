@@ -40,6 +40,7 @@ COMMANDS = {
     "run": "run an app: its queries on Spark and the appliers of its views",
     "rebuild": "rebuild a view from the log, beside the old one, and switch to it",
     "plan": "show what an app would run, as text or as a graph",
+    "access": "the access rules of an app: for who runs it, and for who reads what it makes",
     "ask": "ask a running pipeline, or a view, what it has of a key",
     "status": "show how queries, appliers and all other parts are",
     "pause": "let a part rest until it is resumed",

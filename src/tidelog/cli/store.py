@@ -6,9 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import options as command
-from tidelog.cli.acls import COLUMNS, row
-from tidelog.cli.main import OK
-from tidelog.cli.terminal import show_json, show_table
+from tidelog.cli.acls import tell
 from tidelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -115,7 +113,6 @@ def _supervise(options: Namespace, parts: list[Part], store: EventStore[Any], sa
 
 
 def access(options: Namespace) -> int:
-    from tidelog.client.admin.access import create_acls
     from tidelog.sourcing.access_rules import rules
     from tidelog.sourcing.store_topics import StoreTopics, checked_name
 
@@ -133,12 +130,4 @@ def access(options: Namespace) -> int:
         followers=options.follower,
         follows=options.follows,
     )
-    if options.json:
-        show_json([dict(zip(COLUMNS, row(rule), strict=True)) for rule in found])
-    else:
-        show_table(COLUMNS, [row(rule) for rule in found])
-    if options.apply:
-        with command.connect(options) as cluster:
-            create_acls(cluster, found)
-        print(f"{len(found)} rules made")
-    return OK
+    return tell(options, found)

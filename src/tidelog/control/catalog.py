@@ -275,7 +275,12 @@ class Editor:
 
 def topics_editor(cluster: Cluster, app: str) -> Editor:
     """Who changes the records of an app's derived topics, all of them."""
-    return Editor(cluster, f"{app}-topics")
+    return Editor(cluster, of_topics(app))
+
+
+def of_topics(app: str) -> str:
+    """By which an app's derived topics are written to the catalog."""
+    return f"{app}-topics"
 
 
 def find_derived(catalog: Catalog, name: str) -> Derived | None:

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tidelog.client.admin.access import LITERAL, OPERATIONS, PERMISSIONS, PREFIXED, RESOURCES, Acl
+from tidelog.client.admin.access import LITERAL, PREFIXED, Acl, allowing
 from tidelog.control.catalog import CATALOG, OWNER_PREFIX
 from tidelog.control.status import COMMANDS, STATUS
 from tidelog.sourcing.store_topics import StoreTopics, checked_name
-
-EVERYWHERE = "*"
 
 
 def rules(
@@ -41,42 +39,37 @@ def rules(
 def _of_owner(named: StoreTopics, user: str) -> Iterator[Acl]:
     for topic in sorted(named.settings()):
         for operation in ("read", "write", "create", "describe", "describe-configs"):
-            yield _rule("topic", LITERAL, topic, user, operation)
-    yield _rule("group", LITERAL, named.group, user, "read")
+            yield allowing("topic", LITERAL, topic, user, operation)
+    yield allowing("group", LITERAL, named.group, user, "read")
     for operation in ("write", "describe"):
-        yield _rule("transactional-id", PREFIXED, named.writers, user, operation)
+        yield allowing("transactional-id", PREFIXED, named.writers, user, operation)
 
 
 def _of_sender(named: StoreTopics, user: str) -> Iterator[Acl]:
     for operation in ("write", "describe"):
-        yield _rule("topic", LITERAL, named.commands, user, operation)
+        yield allowing("topic", LITERAL, named.commands, user, operation)
     for operation in ("read", "describe"):
-        yield _rule("topic", LITERAL, named.replies, user, operation)
+        yield allowing("topic", LITERAL, named.replies, user, operation)
 
 
 def _of_follower(named: StoreTopics, user: str) -> Iterator[Acl]:
     yield from _of_sender(named, user)
     for operation in ("read", "describe"):
-        yield _rule("topic", LITERAL, named.events, user, operation)
+        yield allowing("topic", LITERAL, named.events, user, operation)
     for topic in (STATUS.topic, COMMANDS.topic, CATALOG.topic):
         for operation in ("read", "create", "describe", "describe-configs"):
-            yield _rule("topic", LITERAL, topic, user, operation)
+            yield allowing("topic", LITERAL, topic, user, operation)
     for topic in (STATUS.topic, CATALOG.topic):  # who tells parts what to do is another one
-        yield _rule("topic", LITERAL, topic, user, "write")
+        yield allowing("topic", LITERAL, topic, user, "write")
 
 
 def _of_followed(name: str, user: str) -> Iterator[Acl]:
     for kind in ("process", "effects"):
         for operation in ("read", "write", "create", "describe"):
-            yield _rule("topic", LITERAL, f"{name}.{kind}", user, operation)
-        yield _rule("group", LITERAL, f"tidelog.{kind}.{name}", user, "read")
+            yield allowing("topic", LITERAL, f"{name}.{kind}", user, operation)
+        yield allowing("group", LITERAL, f"tidelog.{kind}.{name}", user, "read")
         for operation in ("write", "describe"):
-            yield _rule("transactional-id", LITERAL, f"tidelog.{kind}.{name}", user, operation)
+            yield allowing("transactional-id", LITERAL, f"tidelog.{kind}.{name}", user, operation)
     for operation in ("write", "describe"):
-        yield _rule("transactional-id", LITERAL, OWNER_PREFIX + name, user, operation)
-    yield _rule("group", PREFIXED, f"tidelog.{name}.", user, "read")
-
-
-def _rule(resource: str, pattern: int, name: str, user: str, operation: str) -> Acl:
-    allow = PERMISSIONS["allow"]
-    return Acl(RESOURCES[resource], pattern, name, f"User:{user}", EVERYWHERE, OPERATIONS[operation], allow)
+        yield allowing("transactional-id", LITERAL, OWNER_PREFIX + name, user, operation)
+    yield allowing("group", PREFIXED, f"tidelog.{name}.", user, "read")

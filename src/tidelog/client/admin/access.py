@@ -55,11 +55,18 @@ OPERATIONS = {
 PERMISSIONS = {"deny": 2, "allow": 3}
 PATTERNS = {"literal": LITERAL, "prefixed": PREFIXED}
 CLUSTER_NAME = "kafka-cluster"
+EVERYWHERE = "*"
 
 
 class User(NamedTuple):
     name: str
     mechanisms: tuple[str, ...]
+
+
+def allowing(resource: str, pattern: int, name: str, user: str, operation: str) -> Acl:
+    """A rule that lets somebody do something, from wherever. Pure."""
+    allow = PERMISSIONS["allow"]
+    return Acl(RESOURCES[resource], pattern, name, f"User:{user}", EVERYWHERE, OPERATIONS[operation], allow)
 
 
 class AclFilter(NamedTuple):
