@@ -238,6 +238,7 @@ class App:
         each other, as upserts and tombstones by key. `event_time` and `watermark_delay` are for functions that read it.
         """
         here = _here()
+        _check_called(name, TOPIC, here)
 
         def declare(function: Declared) -> Declared:
             made = Output(
@@ -308,6 +309,7 @@ class App:
         what comes back can be called with DataFrames, as a function can.
         """
         here = _here()
+        _check_called(name, VIEW, here)
         if isinstance(stores, str):
             raise UsageError(
                 f"{here}: stores of view {name!r} is one text, and a list is wanted; write store={stores!r}"
@@ -385,6 +387,13 @@ def check_sql(output: Output, reads: Sequence[Input | Output]) -> None:
             )
 
 
+def _check_called(name: object, kind: str, here: SourceLine) -> None:
+    """A decorator that is not called gets the function where a name is wanted, and would declare nothing."""
+    if callable(name):
+        called = getattr(name, "__name__", "NAME")
+        raise UsageError(f'{here}: app.{kind} is given a function, and no name; write @app.{kind}("{called}", key=...)')
+
+
 def _check_function(made: Output) -> None:
     if not callable(made.function):
         raise UsageError(
@@ -406,7 +415,7 @@ def _names(given: Names) -> tuple[str, ...]:
 
 def _key(given: Names, what: str, here: SourceLine) -> tuple[str, ...]:
     names = _names(given)
-    if not names:
+    if not all(names) or not names:
         raise UsageError(f'{here}: {what} has no key; name the columns that identify a row, as key="id"')
     if len(set(names)) != len(names):
         raise UsageError(f"{here}: {what} has the key {names!r}; name the columns that identify a row, each once")

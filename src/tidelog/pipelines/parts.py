@@ -29,7 +29,7 @@ from tidelog.pipelines.losses import Losses
 from tidelog.pipelines.observed import Observed
 from tidelog.pipelines.ordering import notices_of
 from tidelog.pipelines.placing import Target
-from tidelog.pipelines.progress import Lag, Progress, held_by_spark
+from tidelog.pipelines.progress import Lag, Progress, held_by_spark, is_micro_batch
 from tidelog.pipelines.queries import Written, has_ended, has_found_nothing, start_query, told_since
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.options import ELSEWHERE, GO_ON
@@ -201,6 +201,7 @@ class QueryPart:
             told = told_since(self._query, self.progress.last)
             self.progress.take(told)
             if told:
+                self._written.count(int(one["batchId"]) for one in told if is_micro_batch(one))
                 self._written.state_bytes = self.progress.state_bytes
 
 

@@ -1,6 +1,7 @@
 """How far a query is: from Spark's own progress and from the log. Pure but for `lag_of`.
 
-rows_in, rows_out     read and written since the query was started
+rows_in, rows_out     read and written since the query was started, in the micro-batches that Spark has told of; the
+                      writer knows of its rows before that
 rate                  rows a second in the last micro-batch that had rows
 watermark, late       event time that is complete; how far the watermark is behind the clock; rows that came too late
 state size            rows and bytes that its operators keep
@@ -25,6 +26,7 @@ from tidelog.control.metrics import OF_SPARK
 GROUP_PREFIX = "tidelog."
 SPARKS_DUPLICATES = "numDroppedDuplicateRows"
 SEEN_MAX = 10_000  # Spark tells of its last hundred again and again
+WRITING = "addBatch"  # what only a micro-batch has a duration of
 
 
 class Lag(NamedTuple):
@@ -68,12 +70,13 @@ class Progress:
             self._take(one)
 
     def _take(self, one: Mapping[str, Any]) -> None:
-        rows = int(one.get("numInputRows") or 0)
-        self.batch = max(self.batch, int(one["batchId"]))
+        rows, durations = int(one.get("numInputRows") or 0), one.get("durationMs") or {}
+        if is_micro_batch(one):
+            self.batch = int(one["batchId"])
         self.rows_in += rows
         if rows:
             self.rate = round(float(one.get("processedRowsPerSecond") or 0.0), 1)
-            self.batch_ms = int((one.get("durationMs") or {}).get("triggerExecution") or 0)
+            self.batch_ms = int(durations.get("triggerExecution") or 0)
         watermark = (one.get("eventTime") or {}).get("watermark")
         if watermark and (at := _ms(watermark)) > 0:
             self.watermark_ms = at
@@ -103,6 +106,11 @@ class Progress:
             "state_rows": self.state_rows,
             "state_bytes": self.state_bytes,
         }
+
+
+def is_micro_batch(one: Mapping[str, Any]) -> bool:
+    """Of a trigger that has found nothing Spark tells now and then, too, by the number of the micro-batch to come."""
+    return WRITING in (one.get("durationMs") or {})
 
 
 def _rows_of(operators: Iterable[Mapping[str, Any]]) -> dict[str, int]:

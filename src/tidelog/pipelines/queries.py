@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -68,7 +68,7 @@ HANDED_MAX = 500  # characters of such an error that Spark is handed; of about 1
 
 @dataclass(slots=True)
 class Written:
-    """What the writer of a query has seen."""
+    """What the writer of a query has seen. Its rows count when Spark has told of what they were made of (`count`)."""
 
     rows: int = 0
     error: BaseException | None = None
@@ -78,6 +78,14 @@ class Written:
     state_bytes: int | None = None  # which the query keeps, as Spark told last
     holding: tuple[str, ...] = ()  # how names of Spark's operators begin that hold rows for the watermark
     roads: dict[str, int] = field(default_factory=dict)  # micro-batches by the road that they took (`view_texts.py`)
+    untold: dict[int, int] = field(default_factory=dict)  # rows of micro-batches that are committed, and not in `rows`
+
+    def committed(self, batch: int, rows: int) -> None:
+        self.untold[batch] = rows
+        self.batch = batch
+
+    def count(self, batches: Iterable[int]) -> None:
+        self.rows += sum(self.untold.pop(batch, 0) for batch in batches)
 
 
 def start_query(
@@ -140,10 +148,10 @@ def writer_of(
     def each(rows: DataFrame, batch_id: int) -> None:
         with noting_errors(target, written):
             if target.node.asked:
-                written.rows += _write_both(rows, batch_id, write, kind, target, keyed=keyed)
+                count = _write_both(rows, batch_id, write, kind, target, keyed=keyed)
             else:
-                written.rows += write(records(rows, kind, target, batch_id, keyed=keyed), batch_id) or 0
-            written.batch = batch_id
+                count = write(records(rows, kind, target, batch_id, keyed=keyed), batch_id) or 0
+            written.committed(batch_id, count)
 
     return each
 
@@ -165,11 +173,11 @@ def text_writer_of(
             tail = Source(target.node.name, target.generation, batch_id).tail(int(time.time() * 1000))
             if road == DRIVER:
                 found = records_here(rows.collect(), texts, tail)
-                written.rows += writer.write_here(rows, found, batch_id)
+                count = writer.write_here(rows, found, batch_id)
             else:
-                written.rows += writer.write(envelopes_of_texts(rows.frame, texts, tail), batch_id)
+                count = writer.write(envelopes_of_texts(rows.frame, texts, tail), batch_id)
             written.roads[road] = written.roads.get(road, 0) + 1
-            written.batch = batch_id
+            written.committed(batch_id, count)
 
     return each
 

@@ -109,9 +109,16 @@ def test_a_bad_record_is_a_letter_in_the_transaction_of_its_micro_batch_also_beh
     assert [one[:2] for one in letters_of(ours, "latest.v1.dead")] == [(b"tea", b"nonsense")]
     again = _run_again(run, ours)
     assert again == (2, {"orders": {NOT_JSON: 1, "amount: the value is of another type": 1}}), "exactly once"
+    assert _times_read(run, "revenue") == 1, "letters and rows are of one reading"
     send(ours, "orders", (None, b"{broken"))
     run.step("revenue")
     assert counted(ours, "revenue.v1")["orders"][NOT_JSON] == 2, "counts go on from the mark"
+
+
+def _times_read(run: Driven, name: str) -> int:
+    """How often a micro-batch reads the source, and so decodes what it has read."""
+    plan = run.reader.result(run.targets[name].node)._jdf.queryExecution().logical()
+    return int(plan.collectLeaves().size())
 
 
 def _run_again(run: Driven, cluster: Cluster) -> tuple[int, dict[str, dict[str, int]]]:

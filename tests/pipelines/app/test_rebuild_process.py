@@ -54,6 +54,7 @@ def large(orders: DataFrame) -> DataFrame:
 OLD_CODE = Path(__file__).with_name("sums_app.py").read_text() + LARGE
 NEW_CODE = OLD_CODE.replace('F.sum("amount")', '(-F.sum("amount"))')
 PROGRESS = re.compile(r"^[\d,]+ of [\d,]+ records \(\d+ %\)", re.MULTILINE)
+FOREIGN = ("Traceback", "Exception", "log level", "WARNING: ", "NativeCodeLoader")  # of Python, Spark and its workers
 OTHER_CODE = f"view {VIEW} is generation 2 by now, which other code has built"
 
 
@@ -328,8 +329,14 @@ def test_the_old_view_serves_whenever_a_rebuild_is_killed_and_the_same_command_c
 @proves("E3", "F4", "P1", "B1", "eo.24", "eo.26", "command_line")
 @pytest.mark.timeout(900)
 def test_new_code_is_brought_in_beside_the_old_by_a_rebuild_and_a_run(shop: Shop) -> None:
+    begun = shop.rebuild("new.py", "--parallelism", "3")
+    eventually(lambda: " begun view=" in begun.said(), seconds=PATIENCE_S)
+    begun.process.send_signal(signal.SIGINT)
+    assert begun.wait() == 130 and "the same command goes on with generation 2" in begun.said(), begun.said()
     made = shop.rebuild("new.py", "--parallelism", "3")
     assert made.wait() == 0, made.said()
+    for one in (begun, made):
+        assert [word for word in FOREIGN if word in one.said()] == [], one.said()
     tasks = (shop.folder / "tidelog-checkpoints" / VIEW / f"{VIEW}.v2" / "offsets" / "0").read_text()
     assert '"spark.sql.shuffle.partitions":"3"' in tasks
     eventually(lambda: shop.query().get("state") == "failed", seconds=PATIENCE_S)

@@ -318,8 +318,10 @@ def test_an_app_whose_checkpoint_was_lost_is_told_its_folder_and_the_command_and
 # Progress -------------------------------------------------------------------------------------------------------------
 
 
-def told(batch: int, rows: int, **more: object) -> dict[str, object]:
-    return {"batchId": batch, "timestamp": f"2026-01-01T00:00:{batch:02}.000Z", "numInputRows": rows, **more}
+def told(batch: int, rows: int, ms: int | None = 0, **more: object) -> dict[str, object]:
+    """`ms`: how long it took to write a micro-batch; None: there was none."""
+    taken = {} if ms is None else {"durationMs": {"addBatch": ms, "triggerExecution": ms}}
+    return {"batchId": batch, "timestamp": f"2026-01-01T00:00:{batch:02}.000Z", "numInputRows": rows, **taken, **more}
 
 
 @proves("P3")
@@ -328,17 +330,41 @@ def test_progress_adds_up_what_spark_tells_and_counts_nothing_twice() -> None:
     state = [
         {"operatorName": "stateStoreSave", "numRowsTotal": 7, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 1}
     ]
-    first = told(0, 5, processedRowsPerSecond=50.0, durationMs={"triggerExecution": 100})
+    first = told(0, 5, 100, processedRowsPerSecond=50.0)
     dedupe = {"operatorName": "dedupe", "numRowsUpdated": 4, "customMetrics": {"numDroppedDuplicateRows": 2}}
     second = told(1, 3, stateOperators=[*state, dedupe], eventTime={"watermark": "2026-01-01T00:00:00.000Z"})
     progress.take([first])
     progress.take([first, second])
     progress.take([first, second, told(2, 0)])
+    progress.take([told(3, 0, None)])
     ours = {"tumbling": {"in": 9, "late": 2, "without_time": 1}, "changes": {"in": 7}}
     fields = progress.fields(1_767_225_610_000, {"operators": ours, "by_spark": progress.by_spark})
     assert progress.by_spark == {"stateStoreSave": {"late": 1}, "dedupe": {"duplicates": 2, "kept": 4}}
     assert (fields["batch"], fields["rows_in"], fields["state_rows"], fields["state_bytes"]) == (2, 8, 7, 100)
     assert (fields["watermark_behind_s"], fields["late_rows"], fields["batch_ms"]) == (10, 3, 0)
+
+
+@proves("P3")
+def test_rows_that_are_written_are_told_with_the_rows_that_they_were_made_of() -> None:
+    part, entries = QueryPart(target_of("big"), cast("Any", None), {}, {}), Entries()
+    part._query = query_with(is_active=True, is_alive=True)
+    part._query._jsq.recentProgress = lambda: entries
+
+    def figures() -> tuple[int, int]:
+        part._due["progress"] = 0.0
+        assert part.look() is None
+        found = part.figures()
+        return found["rows_in"], found["rows_out"]
+
+    part._written.committed(0, 2)
+    assert figures() == (0, 0), "Spark has not told of the micro-batch yet"
+    entries.append(entry_of(told(0, 3)))
+    assert figures() == (3, 2)
+    entries.append(entry_of(told(1, 0, None)))  # nothing was found for ten seconds
+    part._written.committed(1, 4)
+    assert figures() == (3, 2)
+    entries.append(entry_of({**told(1, 5), "timestamp": "2026-01-01T00:01:00.000Z"}))
+    assert figures() == (8, 6)
 
 
 class Entries(list[Any]):
@@ -351,17 +377,18 @@ class Entries(list[Any]):
         return super().__getitem__(place)
 
 
+def entry_of(one: dict[str, object]) -> Any:
+    return SimpleNamespace(timestamp=lambda: one["timestamp"], json=lambda: json.dumps(one))
+
+
 @proves("P3")
 def test_of_sparks_list_only_what_is_new_is_fetched() -> None:
-    def entry(one: dict[str, object]) -> Any:
-        return SimpleNamespace(timestamp=lambda: one["timestamp"], json=lambda: json.dumps(one))
-
-    entries = Entries(entry(told(batch, 1)) for batch in range(50))
+    entries = Entries(entry_of(told(batch, 1)) for batch in range(50))
     query: Any = SimpleNamespace(_jsq=SimpleNamespace(recentProgress=lambda: entries))
     progress = Progress()
     progress.take(told_since(query, progress.last))
     assert (progress.rows_in, progress.batch, entries.taken) == (50, 49, 50)
-    entries.append(entry(told(50, 4)))
+    entries.append(entry_of(told(50, 4)))
     progress.take(told_since(query, progress.last))
     assert (progress.rows_in, progress.batch, entries.taken) == (54, 50, 52)
 
