@@ -128,7 +128,7 @@ def test_a_file_that_somebody_has_locked_is_a_fault_that_passes(file: Path, monk
 MAKERS = """
 import os, sys
 from pathlib import Path
-from tidelog.views.declaration import declare
+from tidelog.schema.declaration import declare
 from tidelog.views.stores.sqlite import SqliteStore
 
 declared = declare({"k": "long", "v": "string"}, ("k",))
