@@ -21,17 +21,19 @@ OLDEST = (4, 2)
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("tidelog")` known to this session, where packages are not looked through; and lets its workers
-    take longer to start than Spark waits.
+    """Makes `format("tidelog")` known to this session, where packages are not looked through; lets its workers take
+    longer to start than Spark waits, and children of this process leave it its connections.
     """
     import pyspark
 
     if reason := refusal(pyspark.__version__):
         raise ConfigError(reason)
+    from tidelog.spark.jvm_connections import keep_connections
     from tidelog.spark.source import TidelogSource
     from tidelog.spark.worker_launch import connect_first
 
     connect_first(spark)
+    keep_connections(spark)
     with unsaid(spark):
         spark.dataSource.register(TidelogSource)
 
