@@ -127,7 +127,6 @@ def _rebuild(graph: Graph, node: Node, settings: Settings, options: Namespace) -
         check_inputs(cluster, graph, chain)
         log.info(STARTING_SPARK)
         spark = session_of(graph, settings)
-        stop_on_signals(stopping)
         try:
             reader = reader_of(spark, graph, settings, cluster)
             limits = {"maxOffsetsPerTrigger": str(options.batch_records)}

@@ -119,9 +119,10 @@ def _run(graph: Graph, settings: Settings, options: Namespace) -> int:
         log.info(STARTING_SPARK)
         with tell_starting(cluster, graph.app.name, new_views(cluster, graph)):
             spark = session_of(graph, settings)
-        stop_on_signals(stopping)  # PySpark has put its own in their place
         made: Run | None = None
         try:
+            if stopping.is_set():
+                return OK
             reader = reader_of(spark, graph, settings, cluster)
             with tell_starting(cluster, graph.app.name, new_views(cluster, graph)):
                 targets = prepare_run(cluster, reader, settings)

@@ -85,8 +85,7 @@ class Supervisor:
         process.notify(process.READY)
         while not self.stopping.is_set():
             now = time.monotonic()
-            for key in list(self.parts):
-                self.step(key, now)
+            self.steps(now)
             self.listen(now)
             self.turn(now)
             self.report()
@@ -101,6 +100,10 @@ class Supervisor:
         """What a run has to do beside, again and again."""
 
     # Supervision
+
+    def steps(self, now: float) -> None:
+        for key in list(self.parts):
+            self.step(key, now)
 
     def step(self, key: Key, now: float) -> None:
         part, watch = self.parts[key], self.watches[key]
@@ -125,6 +128,12 @@ class Supervisor:
         try:
             part.start()
         except Exception as error:
+            return self.begun(part, watch, now, error)
+        return self.begun(part, watch, now)
+
+    def begun(self, part: Part, watch: Watch, now: float, error: Exception | None = None) -> Watch:
+        """It was started, or was not, for that error."""
+        if error is not None:
             return self.failed(part, watch, part.fault_of(error), now)
         self.say("started", kind=part.kind, name=part.name, restarts=watch.restarts)
         after = watching.started(watch, now)

@@ -21,7 +21,7 @@ from tidelog.pipelines.app import VIEW, Output
 from tidelog.pipelines.collisions import LAST_READ, check_settled, is_replaced, settlement_of
 from tidelog.pipelines.graph import Graph, Node
 from tidelog.pipelines.inputs import Reader
-from tidelog.pipelines.observed import unobserved
+from tidelog.pipelines.observed import Observed, Prepared, unobserved
 from tidelog.pipelines.ordering import can_be_in_order
 from tidelog.pipelines.view_topic import AGGREGATE, CHANGELOG, check_result, declaration_of, keeps_state, kind_of
 
@@ -55,11 +55,25 @@ def analyse(reader: Reader, known: Catalog) -> list[Analysed]:
 
 def frames_of(reader: Reader, known: Catalog) -> Mapping[str, DataFrame]:
     """All outputs looked at before any is placed: one mistake, and nothing is made. Those that read what is there are
-    given, to be gone on with.
+    given, to be gone on with; of these, views are as their queries will have them, and the reader keeps them for that.
     """
-    frames = {node.name: checked_frame(reader, node, known) for node in reader.graph.nodes}
-    read = {node.name: [one for one in node.reads if isinstance(one, Output)] for node in reader.graph.nodes}
-    return {name: frame for name, frame in frames.items() if all(_is_entered(known, one) for one in read[name])}
+    frames = {}
+    for node in reader.graph.nodes:
+        observed = Observed() if _can_be_started(node, known) else None
+        frame = checked_frame(reader, node, known, observed)
+        if all(_is_entered(known, one) for one in node.reads if isinstance(one, Output)):
+            frames[node.name] = frame
+        if observed is not None:
+            reader.prepared[node.name] = Prepared(frame, observed)
+    return frames
+
+
+def _can_be_started(node: Node, known: Catalog) -> bool:
+    """As it is looked at. Of a derived topic the plan is compared with that of others, which nobody observes; what
+    starts from a store depends on its sink.
+    """
+    read = [_is_entered(known, one) if isinstance(one, Output) else one.start_from is None for one in node.reads]
+    return node.output.kind == VIEW and all(read)
 
 
 def _is_entered(known: Catalog, output: Output) -> bool:
@@ -67,11 +81,13 @@ def _is_entered(known: Catalog, output: Output) -> bool:
     return found is not None and (not isinstance(found, View) or found.current is not None)
 
 
-def checked_frame(reader: Reader, node: Node, known: Catalog) -> DataFrame:
+def checked_frame(reader: Reader, node: Node, known: Catalog, observed: Observed | None = None) -> DataFrame:
+    """`observed`: by whom, where it will be run."""
+
     def topic_of(output: Output) -> str:
         return reader.topic_of(output) if _is_entered(known, output) else output.name
 
-    with unobserved():
+    with unobserved() if observed is None else observed.declared():
         frame = replace(reader, topic_of=topic_of).result(node)
     check_result(node.output, frame)
     check_settled(node.output, frame, is_built=is_built(known, node))

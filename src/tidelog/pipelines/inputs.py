@@ -33,7 +33,7 @@ from tidelog.pipelines.app import QUESTIONS, RECORD_TIME, STREAM, TOPIC, Input, 
 from tidelog.pipelines.captured_formats import key_schema, value_schema
 from tidelog.pipelines.captured_tables import CapturedShape, declared_shape, rows_of
 from tidelog.pipelines.loading import place_in
-from tidelog.pipelines.observed import left_out_now, timing, unobserved
+from tidelog.pipelines.observed import Prepared, left_out_now, timing, unobserved
 from tidelog.pipelines.operators.changelog import DELETED, INSERT, OP, SEQ, as_changelog
 from tidelog.pipelines.operators.joins.places import SEED
 from tidelog.pipelines.operators.joins.sides import PLACED, unplaced
@@ -79,6 +79,7 @@ class Reader:
     seed_of: Callable[[str, Input], Seed] | None = None  # for a sink; None where nothing is run
     sink: str | None = None  # of the output whose result is asked for
     loaded: dict[object, DataFrame] = field(default_factory=dict)  # a format is looked at in a process of its own: once
+    prepared: dict[str, Prepared] = field(default_factory=dict)  # by output, for a run that starts it now
     turns: dict[object, int] = field(default_factory=dict)  # how often what is being built has read the same
     is_alone: bool = False  # whether what is read is all that the query reads: its source may wait for records then
     view_topic: Callable[[str], str] | None = None  # of a view's name, whosever it is

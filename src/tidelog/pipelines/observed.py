@@ -82,10 +82,10 @@ def _observing(left_out: LeftOut | None, timed: dict[str, TimedInput] | None) ->
 
 
 class Observed(Observer):
-    """Of one query, whose rows go to `topic`."""
+    """Of one query, whose rows go to `topic`: it is known at last when a micro-batch is staged."""
 
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
+    def __init__(self, topic: str = "") -> None:
+        self.topic = topic
         self._left_out = LeftOut()
         self._folds = FoldCounts()
         self._counted: Mapping[str, Mapping[str, int]] = {}  # by operators, up to the last micro-batch
@@ -116,7 +116,7 @@ class Observed(Observer):
         found = metrics() if self._in_plan or self._timed else {}
         for name, operator in self._in_plan.items():
             counts = added(counts, {OPERATORS: {operator: found.get(name, {})}})
-        return TaskNotes(notes, topic_of_letters(self._topic), counts, self._watermarks(found))
+        return TaskNotes(notes, topic_of_letters(self.topic), counts, self._watermarks(found))
 
     def _watermarks(self, found: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
         """That each input leads to, by what was read since the query was started, as Spark has it; 0 where it has told
@@ -129,6 +129,13 @@ class Observed(Observer):
 
     def committed(self, counts: Counts) -> None:
         self.sums = counts
+
+
+class Prepared(NamedTuple):
+    """Rows of an output as its query will have them."""
+
+    frame: DataFrame
+    observed: Observed
 
 
 def of_records(notes: Sequence[Note]) -> dict[str, dict[str, int]]:

@@ -26,13 +26,14 @@ from tidelog.parts.part import Fault
 from tidelog.parts.running import STOP_MAX_S
 from tidelog.pipelines.faults import fault_of, is_told_in_a_line, with_remedies, without_plan
 from tidelog.pipelines.losses import Losses
-from tidelog.pipelines.observed import Observed
+from tidelog.pipelines.observed import Observed, Prepared
 from tidelog.pipelines.ordering import notices_of
 from tidelog.pipelines.placing import Target
 from tidelog.pipelines.progress import Lag, Progress, held_by_spark, is_micro_batch
 from tidelog.pipelines.queries import Written, has_ended, has_found_nothing, start_query, told_since
 from tidelog.pipelines.view_readers import command_of
 from tidelog.spark.options import ELSEWHERE, GO_ON
+from tidelog.spark.session import activate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -59,8 +60,11 @@ class QueryPart:
         options: Mapping[str, str],
         trigger: Mapping[str, Any],
         observed: Observed | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
-        """`observed`: who observes the frame, where that was made before."""
+        """`observed`: who observes the frame, where that was made before. `prepared`: what it has the first time, if it
+        is started soon.
+        """
         self.target = target
         self.name = target.part
         self._frame = frame
@@ -69,6 +73,7 @@ class QueryPart:
         self._query: StreamingQuery | None = None
         self._written = Written()
         self._made_before = observed is not None
+        self._prepared = prepared
         self.observed = observed or Observed(target.topic)
         self._jumps = Jumps()
         self._back_s = 0.0  # by which the clock was set back, and Spark may wait longer
@@ -82,16 +87,30 @@ class QueryPart:
     def file(self) -> str:
         return self.target.node.output.place.file
 
+    @property
+    def is_prepared(self) -> bool:
+        """Then its start asks no broker, and calls no function of the app."""
+        return self._prepared is not None
+
+    def forget_prepared(self) -> None:
+        self._prepared = None
+
     def start(self) -> None:
+        prepared = self._prepared
+        self.forget_prepared()
         if self.target.changed is not None:
             raise ViewChanged(self.target.changed)
         self._written = Written(rows=self._written.rows)
-        if not self._made_before:
+        if prepared is not None:
+            self.observed = prepared.observed
+            self.observed.topic = self.target.topic
+            activate(prepared.frame.sparkSession)  # in a thread that may be new
+        elif not self._made_before:
             self.observed = Observed(self.target.topic)  # its sums are looked up again: it may be of another generation
         self._jumps, self._back_s = Jumps(), 0.0
         self._due = dict.fromkeys(self._due, 0.0)
         with self.observed.declared():
-            frame = self._frame(self.target)
+            frame = self._frame(self.target) if prepared is None else prepared.frame
             self.observed.begin()
             how: dict[str, Any] = {"trigger": self._trigger, "written": self._written, "observed": self.observed}
             self._query = start_query(frame, self.target, self._options, **how)

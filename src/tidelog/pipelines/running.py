@@ -2,16 +2,19 @@
 
     prepared   functions have given DataFrames, views are in the catalog, topics made; a fault ends the run here, but
                for views that have changed, which are failed while the others run (`changed_views.py`)
-    running    parts are kept running (`parts/running.py`); lag is looked up, views that were rebuilt are followed
+    running    parts are kept running (`parts/running.py`); lag is looked up, views that were rebuilt are followed.
+               Queries whose rows were prepared are started side by side, and all others in turn
     stopping   SIGTERM, SIGINT: queries after their micro-batch, then appliers: what was committed is still applied
 
-One thread does all of it. Its cluster is its own; Spark's threads and `foreachBatch` have theirs.
+One thread does all else. Its cluster is its own; Spark's threads and `foreachBatch` have theirs, and those that start
+queries ask no broker.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +30,7 @@ from tidelog.control.registry import registry_at
 from tidelog.control.status import Command
 from tidelog.parts.part import Fault, Key, Part, Say
 from tidelog.parts.running import Supervisor
-from tidelog.parts.supervision import Watch
+from tidelog.parts.supervision import Watch, should_start
 from tidelog.pipelines.analysing import frames_of
 from tidelog.pipelines.app import VIEW, Input
 from tidelog.pipelines.appliers import appliers_of, changed_appliers
@@ -103,12 +106,14 @@ def session_of(graph: Graph, settings: Settings) -> SparkSession:
         leave_faults_to_us,
         leave_out_defaults,
         leave_out_status,
+        leaving_signals,
         spark_session,
     )
 
-    spark = spark_session(
-        graph.app.name, master=settings.master, memory=settings.memory, settings={**QUIET, **settings.spark}
-    )
+    with leaving_signals():
+        spark = spark_session(
+            graph.app.name, master=settings.master, memory=settings.memory, settings={**QUIET, **settings.spark}
+        )
     leave_errors_to_us()
     leave_faults_to_us(spark)
     leave_out_defaults(spark)
@@ -188,10 +193,20 @@ def why_not_grown(view: str, frame: DataFrame, grown: tuple[str, ...]) -> str | 
 
 
 def parts_of(targets: list[Target], reader: Reader, settings: Settings) -> list[Part]:
-    queries: list[Part] = [
-        QueryPart(target, partial(_frame, reader), settings.options, settings.trigger) for target in targets
-    ]
+    def query(target: Target) -> QueryPart:
+        prepared = reader.prepared.pop(target.node.name, None)
+        return QueryPart(target, partial(_frame, reader), settings.options, settings.trigger, prepared=prepared)
+
+    queries: list[Part] = [query(target) for target in targets]
     return queries + [applier for target in targets for applier in appliers_of(target, settings)]
+
+
+def _start_error(part: QueryPart) -> Exception | None:
+    try:
+        part.start()
+    except Exception as error:
+        return error
+    return None
 
 
 def _frame(reader: Reader, target: Target) -> DataFrame:
@@ -228,6 +243,19 @@ class Run(Supervisor):
         self._when_ready = when_ready
         self.was_ready = False
         self._due = dict.fromkeys(("catalog", "lag"), 0.0)
+
+    def steps(self, now: float) -> None:
+        due = [
+            part for part in self._queries() if part.is_prepared and should_start(self.watches[QUERY, part.name], now)
+        ]
+        if len(due) > 1:
+            with ThreadPoolExecutor(len(due), "tidelog-start") as pool:
+                errors = list(pool.map(_start_error, due))
+            for part, error in zip(due, errors, strict=True):
+                self.watches[QUERY, part.name] = self.begun(part, self.watches[QUERY, part.name], now, error)
+        super().steps(now)
+        for part in self._queries():
+            part.forget_prepared()  # what is started later may find other generations, or records that were passed
 
     def turn(self, now: float) -> None:
         self._look_ready()

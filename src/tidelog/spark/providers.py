@@ -36,11 +36,11 @@ def state_store(frame: DataFrame, kind: StateStore | None = None) -> Iterator[No
     Without a kind, RocksDB is taken where `transformWithState` asks for it, and what the session has elsewhere.
     """
     wanted = kind or ("rocksdb" if needs_rocksdb(frame) else None)
-    if wanted is None:
-        yield
-        return
-    provider, settings = provider_of(wanted), frame.sparkSession.conf
     with _starting:
+        if wanted is None:  # it waits for its turn, too: the session may have what another query is started with
+            yield
+            return
+        provider, settings = provider_of(wanted), frame.sparkSession.conf
         before = settings.get(PROVIDER)
         settings.set(PROVIDER, provider)
         try:

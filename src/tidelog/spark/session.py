@@ -18,6 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import ConfigError
@@ -91,6 +92,22 @@ FAULT_LOGGERS = (
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.sql.execution.streaming.MicroBatchExecution",
 )
+
+
+@contextmanager
+def leaving_signals() -> Iterator[None]:
+    """For commands, which say themselves what Ctrl-C does. From the middle of a launch on PySpark has a handler for it
+    that raises wherever Python is; and a question to the JVM that is cut off so is told of with all its stack.
+    """
+    from pyspark.core import context
+
+    known: Any = context
+    plain = known.signal
+    known.signal = SimpleNamespace(SIGINT=plain.SIGINT, signal=lambda *_: None)
+    try:
+        yield
+    finally:
+        known.signal = plain
 
 
 def leave_errors_to_us() -> None:
