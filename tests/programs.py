@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from against.apache_kafka import die_with_parent
@@ -24,6 +25,14 @@ Done = subprocess.CompletedProcess[str]
 def run(line: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ) -> Done:
     """The command line, in the folder."""
     return subprocess.run(line, cwd=folder, env=dict(environment), capture_output=True, text=True, timeout=SECONDS)
+
+
+def is_running(process: int) -> bool:
+    """What nobody has waited for, because its parent is gone, runs no longer."""
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 class Host:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from against.patience import eventually
+from programs import is_running
 from proving import proves
 
 ROOT = Path(__file__).parent.parent
@@ -69,3 +72,62 @@ def test_the_tests_that_import_a_module_come_first(mutants: ModuleType) -> None:
     near, every = mutants.tests_for(fault)
     assert "tests/log/test_idling.py" in near and set(near) < set(every)
     assert every[0].startswith("tests/log/") and any(file.startswith("tests/broker/") for file in every)
+
+
+@proves("tiers")
+def test_a_test_that_fails_without_the_fault_too_has_not_found_it(
+    mutants: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "src" / "tidelog" / "log" / "code.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("1 < 2\n")
+    before = file.stat().st_mtime_ns
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "tests_for", lambda _: (["near.py"], ["all.py"]))
+    runs: list[tuple[str, ...]] = []
+
+    def failed(words: list[str], jobs: int, seconds: float, hangs_after: float) -> str:
+        planted = file.read_text() == "1 <= 2\n"
+        runs.append((*words, "planted" if planted else "as it was"))
+        unsteady = "a.py::test[b c]"
+        if words == ["a.py::test"] or f"--deselect={unsteady}" in words:
+            return "a.py::test" if planted else ""
+        return unsteady
+
+    monkeypatch.setattr(mutants, "_failed", failed)
+    fault = mutants.Fault("comparison", "src/tidelog/log/code.py", 1, "1 < 2", "1 <= 2", 0, 5)
+    assert mutants.found_by(fault, 60) == "a.py::test"
+    assert runs == [
+        ("near.py", "planted"),
+        ("a.py::test[b c]", "as it was"),
+        ("near.py", "--deselect=a.py::test[b c]", "planted"),
+        ("a.py::test", "as it was"),
+    ]
+    assert file.read_text() == "1 < 2\n" and file.stat().st_mtime_ns == before
+
+
+@proves("tiers")
+def test_a_run_that_takes_too_long_ends_with_all_that_it_started(mutants: ModuleType, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    program = (
+        "import pathlib, subprocess, sys\n"
+        "below = subprocess.Popen([sys.executable, '-S', '-c', 'input()'], stdin=subprocess.PIPE)\n"
+        f"pathlib.Path({str(told)!r} + '~').write_text(str(below.pid))\n"
+        f"pathlib.Path({str(told)!r} + '~').rename({str(told)!r})\n"
+        "below.wait()\n"
+    )
+    for seconds in (2, 10, 60):  # on a busy machine the program takes its time to begin
+        assert told.exists() or mutants._run([sys.executable, "-c", program], seconds) == (None, "")
+    eventually(lambda: not is_running(int(told.read_text())))
+
+
+@proves("tiers")
+def test_the_first_test_that_pytest_names_is_told_and_the_table_has_it(mutants: ModuleType) -> None:
+    said = "..F\nFAILED tests/log/test_a.py::test_it[a b] - assert 1 | 2\nFAILED tests/log/test_b.py::test\n"
+    assert mutants.TEST.search(said)["name"] == "tests/log/test_a.py::test_it[a b]"
+    fault = mutants.Fault("comparison", "src/tidelog/log/code.py", 7, "a | b\n  < c", "a | b <= c", 0, 5)
+    rows = [(fault, "tests/log/test_a.py::test_it[a b]"), (fault, "")]
+    assert mutants._table(rows).splitlines()[2:] == [
+        "| log/code.py:7 | `a \\| b < c` | `a \\| b <= c` | log/test_a.py::test_it[a b] |",
+        "| log/code.py:7 | `a \\| b < c` | `a \\| b <= c` | **nothing** |",
+    ]

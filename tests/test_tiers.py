@@ -16,7 +16,7 @@ import pytest
 
 from outcome import SHARED, Outcome, folder_of, read_outcome
 from proving import proves
-from scheduling import needs_spark, preferred
+from scheduling import APART, needs_spark, preferred, scope_of
 from selecting import SHARDS, STEP, in_turn, shard_name, tiers_named
 from tiers import TIERS, tier_of
 
@@ -222,6 +222,7 @@ def test_costs_are_summed_by_folder_at_the_pace_of_the_budgets() -> None:
 
 
 @proves("tiers")
+@pytest.mark.slow
 def test_what_a_fixture_of_the_whole_run_costs_is_not_the_test_s_that_needs_it_first(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text(
         "import pytest, subprocess, sys\n"
@@ -257,6 +258,31 @@ def test_spark_goes_to_one_worker_as_long_as_the_others_have_something_to_do() -
     assert preferred([spark, plain], on_spark=False) == plain
     assert preferred([spark], on_spark=False) == spark
     assert preferred([plain], on_spark=True) == plain
+
+
+@proves("tiers")
+def test_an_example_and_a_page_are_handed_out_alone_by_what_their_program_needs() -> None:
+    assert scope_of("tests/log/test_log.py::test_a[b]") == "tests/log/test_log.py"
+    assert all((ROOT / file).is_file() for file in APART)
+    on_spark = [
+        "tests/test_examples.py::test_the_example_runs[chess.py]",
+        "tests/test_guide.py::test_the_code_on_the_page_runs[windows]",
+    ]
+    plain = [
+        "tests/test_examples.py::test_the_example_runs[hello_broker.py]",
+        "tests/test_examples.py::test_no_example_is_left_out",
+        "tests/test_guide.py::test_the_code_on_the_page_runs[groups]",
+        "tests/test_guide.py::test_the_code_on_the_page_runs[README]",
+    ]
+    assert [scope_of(test) for test in (*on_spark, *plain)] == [*on_spark, *plain]
+    assert all(needs_spark(test) for test in on_spark) and not any(needs_spark(test) for test in plain)
+
+
+@proves("tiers")
+def test_a_word_in_a_text_does_not_make_a_file_one_of_spark() -> None:
+    assert not needs_spark("tests/test_tiers.py") and not needs_spark("tests/test_doors.py")
+    files = ("test_examples.py", "spark/test_typed.py", "pipelines/driver/test_steps.py", "spark/test_session.py")
+    assert [needs_spark(f"tests/{file}") for file in files] == [False, True, True, True]
 
 
 @proves("tiers")
