@@ -111,6 +111,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=is_short)
 
 
+def pytest_collection_finish() -> None:
+    """All that was imported and collected stays to the end: a million objects, and a third of a second for each search
+    for garbage that has to look at them.
+    """
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """A log that a test leaves as a crash would is a cycle, and its files stay open until it is searched for. So it is

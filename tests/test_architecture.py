@@ -148,25 +148,25 @@ def allowed_rooms() -> dict[str, set[str]]:
 
 def imports_of(path: Path) -> Iterator[Import]:
     file = path.relative_to(PACKAGE).as_posix()
-    tree = ast.parse(path.read_text(), file)
-    inside_functions = {
-        node
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    }
-    inside_functions |= {node for guard in ast.walk(tree) if _is_type_checking(guard) for node in ast.walk(guard)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}:{node.lineno} has a relative import; write the whole name"
-            assert node.module is not None
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
+    yield from _imports_below(ast.parse(path.read_text(), file), file, late=False)
+
+
+def _imports_below(node: ast.AST, file: str, late: bool) -> Iterator[Import]:
+    """Statements alone: an expression imports nothing."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            names = [alias.name for alias in child.names]
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, f"{file}:{child.lineno} has a relative import; write the whole name"
+            assert child.module is not None
+            names = [f"{child.module}.{alias.name}" for alias in child.names]
         else:
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                later = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) or _is_type_checking(child)
+                yield from _imports_below(child, file, late or later)
             continue
         for name in names:
-            yield Import(file, node.lineno, name, node in inside_functions)
+            yield Import(file, child.lineno, name, late)
 
 
 @cache

@@ -120,10 +120,11 @@ def test_no_text_of_a_program_sends_its_reader_behind_a_door() -> None:
     """Messages, help, and code that is written for users. A name alone is what the program itself loads."""
     found = []
     for file in sorted((ROOT / "src").rglob("*.py")):
-        tree = ast.parse(file.read_text())
-        of_code = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in of_code:
+        tree, of_code = ast.parse(file.read_text()), set()
+        for node in ast.walk(tree):  # what is above comes before what is below
+            if isinstance(node, ast.Expr):
+                of_code.add(id(node.value))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in of_code:
                 found += [f"{file.name}:{node.lineno} names {name}" for name in behind_doors(node.value)]
     assert found == []
 

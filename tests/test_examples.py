@@ -53,6 +53,9 @@ LONG = {
     "website_sessions.py",
 }
 
+# Above a second of CPU, and so not in `make test`.
+SLOW = {"capture_postgres.py", "course_enrolment.py", "overload.py"}
+
 # One of them at every change.
 STORY = "spark_topics.py"
 
@@ -321,7 +324,7 @@ def words_of(example: str, folder: Path, *arguments: str) -> list[str]:
 
 def param_of(example: str) -> Any:
     marks = [proves(*ROWS[example]), *([pytest.mark.full] if example in LONG else [])]
-    marks += [pytest.mark.story] if example == STORY else []
+    marks += [pytest.mark.story] if example == STORY else [pytest.mark.slow] if example in SLOW else []
     return pytest.param(example, marks=marks, id=example)
 
 

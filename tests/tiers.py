@@ -2,7 +2,7 @@
 
 - test: make test, and so every run after it
 - change: only the fixed part of .ci/run: plain but above one second of CPU, or the one story of its kind, which does
-  not mean a twin, by which a foreign client on Apache Kafka says that the test is right
+  not mean a twin, the same story on Apache Kafka or on one more server
 - rest: the other long tests: when their turn comes, and all of them in make test-all
 - soak: make soak alone
 - lint: make lint alone: the style of the repository, whatever the product does

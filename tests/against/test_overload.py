@@ -192,7 +192,7 @@ def test_who_moves_records_of_a_topic_into_itself_by_transactions_does_not_wait_
 @proves("T5")
 @pytest.mark.external
 @pytest.mark.story
-@pytest.mark.parametrize("idempotent", ["true", "false"])
+@pytest.mark.parametrize("idempotent", ["true", pytest.param("false", marks=pytest.mark.twin)])
 def test_javas_producer_goes_at_the_pace_of_its_slow_consumer_and_nothing_is_lost(
     tidelog_process: TidelogProcess, java: JavaMachine, topic: str, idempotent: str
 ) -> None:

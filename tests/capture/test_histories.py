@@ -42,7 +42,7 @@ def with_method(shop: Shop, method: str) -> Shop:
     return shop
 
 
-MARIADB_TRIGGERS = pytest.param("mariadb-triggers", marks=[pytest.mark.external, pytest.mark.full])
+MARIADB_TRIGGERS = pytest.param("mariadb-triggers", marks=[pytest.mark.external, pytest.mark.full, pytest.mark.twin])
 
 
 @pytest.fixture(params=["sqlite", "postgres", MARIADB, full("postgres-triggers"), MARIADB_TRIGGERS])

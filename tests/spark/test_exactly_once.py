@@ -89,6 +89,9 @@ def test_without_java_home_and_without_java_on_the_path_a_topic_is_copied_by_the
 
 @proves("P1", "F2", "F3", "eo.5", "T10")
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "broker", ["tidelog", pytest.param("apache_kafka", marks=[pytest.mark.external, pytest.mark.twin])], indirect=True
+)
 @pytest.mark.story
 def test_the_process_that_commits_may_die_at_any_step(driver: Driver, cluster: Cluster, job: Job) -> None:
     """One micro-batch, again and again, with 4 tasks and 2 in turns: between every two steps that change anything."""

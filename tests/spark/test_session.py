@@ -97,6 +97,7 @@ def test_a_schema_of_some_columns_reads_no_others(spark: SparkSession, filled: t
 
 
 @proves("P1", "F1")
+@pytest.mark.slow
 def test_a_query_goes_on_from_its_checkpoint_and_from_one_of_the_connectors_form(
     spark: SparkSession, filled: tuple[str, str], tmp_path: Path
 ) -> None:

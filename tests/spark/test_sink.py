@@ -257,10 +257,11 @@ def test_two_writers_of_one_name_in_a_micro_batch_are_refused(
 
 
 @proves("eo.6")
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_lost_checkpoint_is_refused_with_the_way_on(
     spark: SparkSession, tidelog_broker: Broker, tmp_path: Path
 ) -> None:
+    """The rule itself is shown without Spark in test_sink_commit.py."""
     bootstrap = tidelog_broker.bootstrap
     with Cluster(bootstrap) as cluster:
         topics.create(cluster, "in", partitions=1)

@@ -235,6 +235,7 @@ def test_an_avro_value_becomes_a_struct_and_null_stays_null(spark: SparkSession)
 
 
 @proves("P1", "typed")
+@pytest.mark.slow
 def test_protobuf_and_json_schema_and_a_struct_type(spark: SparkSession) -> None:
     proto = 'syntax = "proto3"; message M { int64 id = 1; repeated string tags = 2; uint64 big = 3; }'
     rows = rows_of(spark, b"\x08\x05\x12\x01a\x12\x01b\x18\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")

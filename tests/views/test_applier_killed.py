@@ -143,7 +143,7 @@ def apply_until(bootstrap: str, file: Path, ends: object, *, network: int = 0, s
 
 
 @proves("eo.16", "eo.19", "F2", "F3")
-@pytest.mark.parametrize("kind", ["network", "statement"])
+@pytest.mark.parametrize("kind", [pytest.param("network", marks=pytest.mark.slow), "statement"])
 def test_an_applier_dies_at_each_of_its_steps_and_its_successor_goes_on(
     tidelog_broker: TestBroker, cluster: Cluster, file: Path, url: str, kind: str
 ) -> None:

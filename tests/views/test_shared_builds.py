@@ -171,6 +171,7 @@ def built_or_dead(broker: TestBroker, url: str, measured: Path) -> bool:
 
 
 @proves("eo.19", "eo.20", "F3")
+@pytest.mark.slow
 def test_several_that_share_a_build_hold_little_each_and_show_whole_micro_batches_whoever_dies(
     tidelog_broker: TestBroker, cluster: Cluster, url: str, measured: Path, bound: int
 ) -> None:

@@ -206,6 +206,7 @@ def stop_before_writing(bootstrap: str, url: str, refused: Path) -> None:
 
 
 @proves("eo.20", "eo.17", "F3")
+@pytest.mark.slow
 def test_what_one_had_read_when_it_was_stopped_is_refused_when_others_have_written_it(
     tidelog_broker: TestBroker, cluster: Cluster, url: str, sharers: Sharers, tmp_path: Path
 ) -> None:

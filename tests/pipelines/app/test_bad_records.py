@@ -169,7 +169,7 @@ def test_a_record_that_is_passed_is_left_out_by_the_query_by_its_rebuild_and_by_
 
 
 @proves("P1", "F1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_rows_that_are_late_or_have_no_time_or_no_key_are_counted_by_the_operator_that_drops_them(
     spark: SparkSession, tidelog_broker: TestBroker, ours: Cluster, tmp_path: Path
 ) -> None:
@@ -199,7 +199,7 @@ def test_rows_that_are_late_or_have_no_time_or_no_key_are_counted_by_the_operato
     send(ours, "cities", ("a", b'{"city": "a", "name": "A"}'), (None, b'{"name": "nowhere"}'))
     run.step()
     send(ours, "rides", ride(4, "09:00:00"), ride(None, "11:00:01"), ride(5, "11:00:02"))
-    run.step()
+    run.step("by-minute", "once")
     windows = operators(ours, "by-minute.v1")["windows on a grid"]
     assert windows.items() >= {"in": 7, "late": 1, "without_time": 1}.items(), windows
     assert operators(ours, "once.v1") == {"deduplicate": {"without_time": 1}, "view": {"without_key": 1}}

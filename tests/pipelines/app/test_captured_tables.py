@@ -83,7 +83,7 @@ def test_a_view_of_captured_tables_follows_every_kind_of_change(
 
     captured()
     run = Driven(app, spark, ours, tidelog_broker.bootstrap, tmp_path)
-    run.step()
+    run.step("named")
     rows = view(run, "named")
     assert {key: (row["name"], str(row["price"]), str(row["day"])) for key, row in rows.items()} == {
         10: ("ann", "-2.50", "2025-03-01"),

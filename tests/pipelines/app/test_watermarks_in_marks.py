@@ -92,14 +92,14 @@ def test_marks_tell_the_watermark_those_of_silent_inputs_and_what_is_held(
     assert (large.watermark_ms, large.watermarks) == (NOTHING_HELD, {}), "what it has read it has put out"
 
     produce(ours, "rates", [rate(40)], key=["tea"])
-    run.step()
+    run.step("rated")
     rated = last(run, "rated")
     silent = {"sales": NOON - 9_000, "rates": NOON + 30_000}
     assert (rated.watermark_ms, rated.watermarks) == (NOON - 9_000, silent), "a query that was started again forgets"
 
     produce(ours, "sales", [sold(62)])
     produce(ours, "rates", [rate(50)], key=["tea"])
-    run.step()
+    run.step("rated")
     rated = last(run, "rated")
     assert (rated.watermark_ms, held_in(rated.counts)) == (NOON + 40_000, {"enrich as of event time": 2})
     assert {key: row["rate"] for key, row in run.view("rated").items()} == {(5,): 1, (30,): 1}

@@ -43,6 +43,7 @@ def counting(rows: DataFrame) -> DataFrame:
 
 
 @proves("P1")
+@pytest.mark.slow
 def test_what_a_fold_keeps_is_seen_as_rows(tidelog_pipeline: PipelineDriver) -> None:
     rows = tidelog_pipeline.input("rows", "key string, value long, at timestamp")
     with travelling_whole(counting_fold), tidelog_pipeline.run(counting, rows) as run:

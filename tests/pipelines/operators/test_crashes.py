@@ -42,7 +42,7 @@ class Case(NamedTuple):
     rounds: tuple[list[Added], ...]
 
 
-STORY = "join_tables"  # the mechanism is one for all operators: this one at every change
+STORY = "compare_with_earlier"  # the mechanism is one for all operators: this one, behind another, at every change
 END = "14:00"
 COUNTS = {"clicks": agg.count(), "paid": agg.sum("price"), "newest": agg.last("price")}
 CLICKS = "user string, at timestamp, price int"

@@ -267,6 +267,7 @@ def now_ms() -> int:
 
 
 @proves("P7", "B1")
+@pytest.mark.slow
 def test_two_partitions_a_week_apart_drop_nothing_in_a_replay(
     spark: SparkSession, broker: Broker, cluster: Cluster, tmp_path: Path
 ) -> None:

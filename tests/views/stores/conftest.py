@@ -25,7 +25,8 @@ def folder(request: pytest.FixtureRequest) -> Path:
 KINDS = [
     Kind("sqlite", lambda request: f"sqlite:///{folder(request)}/views.db"),
     Kind("sqlite_text", lambda request: f"sqlite+fts:///{folder(request)}/views.db"),
-    Kind("delta", lambda request: f"delta:///{folder(request)}/warehouse", shared=False),
+    # A change of a table is a file and a log entry: five times the cost of a row in SQLite.
+    Kind("delta", lambda request: f"delta:///{folder(request)}/warehouse", shared=False, marks=(pytest.mark.slow,)),
     Kind("parquet", lambda request: f"parquet:///{folder(request)}/warehouse", shared=False),
     Kind("redis", lambda request: str(request.getfixturevalue("redis_url")), marks=(pytest.mark.external,)),
     Kind(

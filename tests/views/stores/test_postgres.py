@@ -83,6 +83,7 @@ def test_a_statement_of_an_applier_that_the_server_has_cancelled_is_no_query_tha
 
 
 @proves("P3", "F2")
+@pytest.mark.slow
 def test_a_killed_server_has_all_of_a_stretch_or_nothing_and_is_gone_on_with(
     postgres: PostgresServer, postgres_url: str, opened: Open, seed: int
 ) -> None:

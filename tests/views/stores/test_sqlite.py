@@ -150,6 +150,7 @@ for attempt in range(100):
 
 
 @proves("P3", "eo.17")
+@pytest.mark.slow
 def test_many_processes_may_make_the_file_at_once(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", MAKERS, str(tmp_path)], check=True, timeout=100)
 

@@ -72,7 +72,7 @@ MET = {
 
 
 @proves("P9")
-@pytest.mark.parametrize("how", [pytest.param(how, marks=() if how in ("full", "anti") else FULL) for how in MET])
+@pytest.mark.parametrize("how", [pytest.param(how, marks=() if how == "full" else FULL) for how in MET])
 def test_a_search_meets_its_clicks_of_an_hour_and_what_met_nothing_comes_when_its_time_is_over(
     driver: PipelineDriver, how: str
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_sale_is_taxed_by_the_rate_of_its_time_over_restarts_and_in_a_batch(dr
 
 
 @proves("P9", "P10", "B1")
-@pytest.mark.slow
+@pytest.mark.full
 def test_of_versions_of_one_time_the_order_says_which_counts_whichever_micro_batch_they_come_in(
     driver: PipelineDriver,
 ) -> None:

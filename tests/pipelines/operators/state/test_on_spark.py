@@ -67,6 +67,7 @@ def test_spark_has_one_hash_for_what_is_one_key_in_its_sql(spark: SparkSession) 
 
 
 @proves("P1", "B1")
+@pytest.mark.slow
 def test_any_split_into_micro_batches_ends_at_the_batch_answer(driver: PipelineDriver) -> None:
     words = driver.input("words", SCHEMA, partitions=2)
     run = driver.run(counting, words)
@@ -107,6 +108,7 @@ def test_late_rows_reach_the_fold(driver: PipelineDriver) -> None:
 @pytest.mark.parametrize(
     "point", [pytest.param(one, marks=() if one == "between tasks" else pytest.mark.full) for one in CRASH_POINTS]
 )
+@pytest.mark.slow
 def test_a_crash_at_any_point_neither_loses_nor_doubles_state(driver: PipelineDriver, point: CrashPoint) -> None:
     words = driver.input("words", SCHEMA, partitions=2)
     run = driver.run(counting, words)

@@ -157,7 +157,7 @@ def test_a_session_that_ends_a_microsecond_behind_a_watermark_is_put_out(tidelog
 
 
 @proves("P8")
-@pytest.mark.slow
+@pytest.mark.full
 def test_early_sessions_are_a_changelog_and_a_bridge_takes_two_back(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     window = session("30 minutes", by="user", aggregates=COUNTS, early=True)
@@ -224,6 +224,7 @@ def test_a_report_comes_for_every_hop_and_every_declared_key_also_without_a_row(
 
 
 @proves("P8")
+@pytest.mark.slow
 def test_two_actions_within_30_minutes_slide_on_spark(tidelog_pipeline: PipelineDriver) -> None:
     clicks = tidelog_pipeline.input("clicks", CLICKS)
     run = tidelog_pipeline.run(over(sliding("30 minutes", by=["user"], aggregates=COUNTS)), clicks)
