@@ -27,12 +27,13 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.client.security import Security
 from tidelog.control.owner import Owner
-from tidelog.control.status import read_status
+from tidelog.control.status import PAUSE, STOP, read_status, send_command
 from tidelog.errors import BrokerError, TidelogError
 from tidelog.parts.part import Part
 from tidelog.parts.running import Supervisor
 from tidelog.sourcing import Effects, EventStore, ProcessManager, ReadModel, Refused, Send
 from tidelog.sourcing.event_following import FollowerPart
+from tidelog.sourcing.store_part import StorePart
 from tidelog.wire.error_code import ErrorCode
 
 ADMIN, OWNER, SENDER, FOLLOWER, STRANGER = "admin", "shop", "web", "crm", "mallory"
@@ -138,6 +139,30 @@ def test_owners_and_senders_may_do_what_is_theirs_and_nobody_else_anything(guard
         with pytest.raises(TidelogError), guarded.store(SENDER, timeout_s=5):
             pass
         assert store.send("A1", Reserve("carl")).version == 3, "nobody has fenced its owner"
+
+
+@proves("E1", "security")
+@pytest.mark.slow
+def test_an_owner_tells_its_status_and_is_paused(guarded: Guarded) -> None:
+    part = StorePart(guarded.store(OWNER))
+    said: list[str] = []
+    with guarded.cluster(OWNER) as cluster, guarded.cluster(ADMIN) as admin:
+        run = Supervisor([part], cluster, lambda event, **fields: said.append(f"{event} {fields}"))
+        running = Thread(target=run.loop)
+        running.start()
+
+        def states() -> list[str]:
+            return [one.figures["state"] for one in read_status(admin) if one.kind == part.kind]
+
+        try:
+            eventually(lambda: "running" in states())
+            send_command(admin, part.kind, part.name, PAUSE)
+            eventually(lambda: states() == ["paused"])
+        finally:
+            run.stopping.set()
+            running.join()
+        with pytest.raises(TidelogError):
+            send_command(cluster, part.kind, part.name, STOP)
 
 
 @proves("E1", "security", "http")

@@ -1,6 +1,6 @@
 """Who must be allowed what, so that nobody but a store's owners can write its histories: as rules of Kafka's.
 
-    owners      read and write all topics of the store, its transactional ids and its group
+    owners      read and write all topics of the store, its transactional ids and its group; status
     senders     write commands, read replies, and nothing else
     followers   read events and replies, write commands; and of each name that they run (a process manager, effects or a
                 read model) what it keeps, its transactional ids and groups; the catalog of views; status
@@ -43,6 +43,15 @@ def _of_owner(named: StoreTopics, user: str) -> Iterator[Acl]:
     yield allowing("group", LITERAL, named.group, user, "read")
     for operation in ("write", "describe"):
         yield allowing("transactional-id", PREFIXED, named.writers, user, operation)
+    yield from _of_part(user)
+
+
+def _of_part(user: str) -> Iterator[Acl]:
+    """It tells its status and hears commands. Who tells parts what to do is somebody else."""
+    for topic in (STATUS.topic, COMMANDS.topic):
+        for operation in ("read", "create", "describe", "describe-configs"):
+            yield allowing("topic", LITERAL, topic, user, operation)
+    yield allowing("topic", LITERAL, STATUS.topic, user, "write")
 
 
 def _of_sender(named: StoreTopics, user: str) -> Iterator[Acl]:
@@ -56,11 +65,9 @@ def _of_follower(named: StoreTopics, user: str) -> Iterator[Acl]:
     yield from _of_sender(named, user)
     for operation in ("read", "describe"):
         yield allowing("topic", LITERAL, named.events, user, operation)
-    for topic in (STATUS.topic, COMMANDS.topic, CATALOG.topic):
-        for operation in ("read", "create", "describe", "describe-configs"):
-            yield allowing("topic", LITERAL, topic, user, operation)
-    for topic in (STATUS.topic, CATALOG.topic):  # who tells parts what to do is another one
-        yield allowing("topic", LITERAL, topic, user, "write")
+    yield from _of_part(user)
+    for operation in ("read", "write", "create", "describe", "describe-configs"):
+        yield allowing("topic", LITERAL, CATALOG.topic, user, operation)
 
 
 def _of_followed(name: str, user: str) -> Iterator[Acl]:
