@@ -11,7 +11,7 @@ import pytest
 from by_hand import ByHand
 
 from proving import proves
-from tidelog.broker import broker as broker_module
+from tidelog.broker import topic_configs
 from tidelog.broker.adopting import Decided, adopt, decide
 from tidelog.broker.decision import Decision
 from tidelog.broker.orphans import Orphan
@@ -216,10 +216,10 @@ def test_producer_ids_are_not_given_twice_when_the_record_of_them_is_lost(
 ) -> None:
     """Not those either that nobody has written with yet; a batch of the second producer would be one of the first's."""
     data = tmp_path / "data"
-    config = broker_module.INTERNAL_CONFIG
+    config = topic_configs.INTERNAL_CONFIG
     with monkeypatch.context() as rolled:
         log = replace(config.log, segment_ms=1)
-        rolled.setattr(broker_module, "INTERNAL_CONFIG", config._replace(log=log))
+        rolled.setattr(topic_configs, "INTERNAL_CONFIG", config._replace(log=log))
         broker = ByHand(data).start()
         broker.create("orders")
         broker.clock += 1

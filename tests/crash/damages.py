@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from broker.by_hand import ByHand
-from tidelog.broker import broker as broker_module
+from tidelog.broker import topic_configs
 from tidelog.broker.access import state as access
 from tidelog.broker.access.entities import Entity
 from tidelog.broker.decision import Decision, NewRecord
@@ -99,8 +99,8 @@ def configs_of(topic: str) -> dict[str, str]:
 def write(data: Path, stop: Stop) -> None:
     with pytest.MonkeyPatch.context() as patched:
         if stop.rolled:
-            own = broker_module.INTERNAL_CONFIG
-            patched.setattr(broker_module, "INTERNAL_CONFIG", own._replace(log=replace(own.log, segment_ms=1)))
+            own = topic_configs.INTERNAL_CONFIG
+            patched.setattr(topic_configs, "INTERNAL_CONFIG", own._replace(log=replace(own.log, segment_ms=1)))
         _write(data, stop)
 
 
