@@ -239,7 +239,6 @@ def tell(folder: Path, spark: SparkSession, count: int, seed: int) -> None:
 
 @proves("T6", "P3", "F2")
 @pytest.mark.full
-@pytest.mark.story
 @pytest.mark.timeout(900)
 def test_an_app_backed_up_under_load_goes_on_exactly_once_in_another_folder(
     spark: SparkSession, tmp_path: Path
