@@ -94,11 +94,23 @@ def test_a_worker_is_connected_before_its_python_starts_and_then_is_as_spark_sta
 
 
 @proves("P1", "F1")
-def test_a_worker_that_nobody_waits_for_any_more_says_so_as_without_us(tmp_path: Path) -> None:
-    told = {PATH: str(tmp_path / "gone")}
-    command = [launcher(tmp_path, sys.executable), "-m", "a_worker"]
-    ended = subprocess.run(command, env=environment(tmp_path, told), capture_output=True, text=True, timeout=WAIT_S)
+def test_a_worker_that_cannot_connect_says_so_as_without_us(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "deaf"))
+    ended = ended_worker(tmp_path, tmp_path / "deaf")
     assert ended.returncode == 1 and "CANNOT_OPEN_SOCKET" in ended.stderr
+
+
+@proves("P1", "F1")
+def test_a_worker_whose_socket_spark_has_removed_ends_without_a_word(tmp_path: Path) -> None:
+    ended = ended_worker(tmp_path, tmp_path / "gone")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", "")
+
+
+def ended_worker(folder: Path, place: Path) -> subprocess.CompletedProcess[str]:
+    command = [launcher(folder, sys.executable), "-m", "a_worker"]
+    told = environment(folder, {PATH: str(place)})
+    return subprocess.run(command, env=told, capture_output=True, text=True, timeout=WAIT_S)
 
 
 @proves("P1", "F1")

@@ -12,7 +12,8 @@ takes. But to import PySpark and Arrow is seconds of work, and more than 10 s wh
 
 Rules: it is run by its path, in a Python that may have no Tidelog. So it imports nothing of ours, and the rest only
 when its own folder is off the path. A worker that cannot connect here runs as without it, and Spark says why. One whose
-connection Spark has closed, as at a stop, ends without a word: PySpark would have it print where it stood.
+connection Spark has closed, or whose socket it has removed, as at a stop, ends without a word: PySpark would have it
+print where it stood.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ SIZE_BYTES = 4  # before each text, as an unsigned number, highest byte first
 TALKATIVE = "pyspark.sql.streaming.transform_with_state_driver_worker"  # it prints each of its steps
 NUMBER_MIN = 64  # of the connection, above those that shell scripts use
 DESCRIPTORS_MAX = 4  # that a fork takes over: 0, 1, 2, and the connection
+GONE = 1  # Spark does not listen there any more: nobody is there to be told
 ALONE = 255  # in the place of an exit code: no fork can be this worker
 
 
@@ -54,6 +56,8 @@ def connect(python: str, *arguments: str) -> NoReturn:
     if arguments[:1] == (MODULE,):
         try:
             made = connected()
+        except FileNotFoundError:
+            os._exit(GONE)
         except OSError:
             made = None  # PySpark will say so
     become(made, python, arguments)
@@ -79,6 +83,8 @@ def fork(place: str, python: str, *arguments: str) -> NoReturn:
     if os.environ.get(PATH) or os.environ.get(PORT):
         try:
             made = connected()
+        except FileNotFoundError:
+            os._exit(GONE)
         except OSError:
             os.execvp(python, [python, *arguments])
     asked = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
