@@ -59,6 +59,31 @@ def test_a_column_or_an_outbox_that_is_misspelt_is_refused_before_a_row_is_told(
     ]
 
 
+@proves("D1", "security")
+def test_a_column_that_is_misspelt_is_refused_by_a_capture_that_goes_on_too(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path
+) -> None:
+    shop(tidelog_broker, path, exclude="main.orders.price").catch_up()
+    orders.execute("INSERT INTO orders VALUES (1, 'tea', 2.5)")
+    for wrong in ({"exclude": "main.orders.prise"}, {"exclude": "main.orders.price", "mask": "main.orders.itm"}):
+        with pytest.raises(UsageError, match="did you mean"):
+            shop(tidelog_broker, path, **wrong).catch_up()
+    shop(tidelog_broker, path, exclude="main.orders.price").catch_up()
+    assert [sorted(one["after"]) for one in envelopes(tidelog_broker.bootstrap, TOPIC)] == [["id", "item"]]
+
+
+@proves("D1", "security")
+def test_a_column_that_was_renamed_may_still_be_named(
+    tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop(tidelog_broker, path, exclude="main.orders.price").catch_up()
+    orders.execute("ALTER TABLE orders RENAME COLUMN price TO cost")
+    for _ in range(2):
+        caplog.clear()
+        shop(tidelog_broker, path, exclude=("main.orders.price", "main.orders.cost")).catch_up()
+        assert "has no column 'price'" in caplog.text
+
+
 @proves("D1")
 def test_a_name_that_another_kind_of_source_has_is_refused(
     tidelog_broker: tidelog.Broker, orders: sqlite3.Connection, path: Path

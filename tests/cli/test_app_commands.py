@@ -28,7 +28,8 @@ from tidelog.client.metadata import TopicPartition
 from tidelog.client.producer import Producer
 from tidelog.control.catalog import Editor, ensure_catalog
 from tidelog.control.derived import Derived
-from tidelog.control.status import Commands, Reporter
+from tidelog.control.health import SILENT_MS
+from tidelog.control.status import Commands, Reporter, read_status
 from tidelog.errors import ConfigError, UsageError
 from tidelog.logger import Logger
 from tidelog.parts.children import ChildPart
@@ -375,6 +376,22 @@ def test_a_part_is_told_to_pause_resume_or_stop_by_its_name_and_its_kind_where_t
     assert found == [("query", "pause"), ("query", "resume"), ("query", "stop"), ("app", "pause")]
     assert "is of kind 'broker'; there is app, query" in tidelog("stop", topic, "--kind", "broker").err
     assert "no part is called" in tidelog("stop", f"{topic}-nothing").err
+
+
+@proves("P3", "command_line")
+@pytest.mark.parametrize(
+    ("state", "ended"), [("failed", True), ("running", True), ("stopped", False), ("paused", False)]
+)
+def test_a_part_that_ended_by_a_fault_is_shown_no_more_once_it_is_told_to_stop(
+    tidelog: Command, cluster: Cluster, topic: str, state: str, ended: bool
+) -> None:
+    long_ago = int(time.time() * 1000) - SILENT_MS - 1
+    Reporter(cluster, "capture", topic).tell({"state": state, "at_ms": long_ago})
+    said = "does not run; `tidelog status` shows it no more" if ended else "is told to stop"
+    assert tidelog.ok("stop", topic).out == f"capture {topic} {said}\n"
+    assert (topic in {one.name for one in read_status(cluster)}) is not ended
+    Reporter(cluster, "capture", topic).tell({"state": "failed"})
+    assert "is told to stop" in tidelog.ok("stop", topic).out, "it told that just now, and may be there"
 
 
 @proves("P3")

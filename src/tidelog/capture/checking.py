@@ -82,5 +82,7 @@ def remove(cluster: Cluster, settings: CaptureSettings) -> list[str]:
         with owner.transaction() as outgoing:
             outgoing.send(CAPTURES, [(key, None, (), 0) for key in keys])
         done.append(f"the progress of {name} is removed; its topics stay")
+    if any((one.kind, one.name) == (KIND, name) for one in read_status(cluster)):
         take_away(cluster, KIND, name)
+        done.append(f"`tidelog status` shows {name} no more")
     return done or [f"there was nothing of {name}"]

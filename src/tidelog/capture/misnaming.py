@@ -1,7 +1,7 @@
 """Names of a capture's settings that the database does not have: columns to leave out or to mask, and the outbox.
 
-A column that is misspelt would be told to everybody who reads the topic, so a capture does not begin with such a name.
-One that goes on says so, and goes on: the column may have been dropped since. Pure.
+A column that is misspelt would be told to everybody who reads the topic, so a capture does not run with such a name.
+One that it has run with before, when the table had it, may stay: the column may have been dropped since. Pure.
 """
 
 from __future__ import annotations

@@ -83,6 +83,7 @@ ROWS, BYTES = 50_000, 16 << 20  # of one transaction of the log
 REST_S, LONGEST_S = 0.02, 2.0  # for the rest of a transaction of the source; for which one of the log is open
 IDLE_STORED_S = 1.0
 HEARTBEAT_S = 10.0  # of the source, while nothing comes
+HIDDEN = "hidden"  # in the record of progress; one written before it was has none, and its columns are not known
 
 log = logging.getLogger(__name__)
 Shown = Callable[[int, int], None]  # rows done, rows in all
@@ -266,7 +267,7 @@ class _Session:
             if self._progress.position is not None or self._progress.snapshot is not None:
                 self._ask_for_newcomers()
             self._source.prepare()
-            self._check_names()
+            self._check_names(kept.progress)
             self._snapshot()
             if self.settings.snapshot != snapshotting.INITIAL_ONLY and not self._stop.is_set():
                 self._follow_or_begin_anew()
@@ -300,12 +301,15 @@ class _Session:
                 self._capture._warned.add(warning)
                 log.warning("capture %s: %s", self._name, warning)
 
-    def _check_names(self) -> None:
-        settings = self.settings
-        wrong = misnamed(self._source.tables(), exclude=settings.exclude, mask=settings.mask, outbox=settings.outbox)
-        if wrong and self._progress.position is None and self._progress.snapshot is None:
-            raise UsageError("; ".join(wrong))
-        for one in wrong:
+    def _check_names(self, kept: Mapping[str, Any] | None) -> None:
+        settings, tables = self.settings, self._source.tables()
+        known = settings.hidden if kept is not None and HIDDEN not in kept else (kept or {}).get(HIDDEN, ())
+        exclude, mask = ([name for name in names if name not in known] for names in (settings.exclude, settings.mask))
+        begun = self._progress.position is not None or self._progress.snapshot is not None
+        if refused := misnamed(tables, exclude=exclude, mask=mask, outbox=None if begun else settings.outbox):
+            undo = "" if begun else "; what was made in the database for it goes by `tidelog capture remove`"
+            raise UsageError("; ".join(refused) + undo)
+        for one in misnamed(tables, exclude=settings.exclude, mask=settings.mask, outbox=settings.outbox):
             log.warning("capture %s: %s", self._name, one)
 
     def _check_same_tables(self, kept: Mapping[str, Any] | None) -> None:
@@ -524,7 +528,8 @@ class _Session:
     def _store(self, outgoing: Outgoing, progress: CaptureProgress, complete_ms: int | None = None) -> None:
         """Last in its transaction; what is known changes with it, since a transaction that fails ends the session."""
         now_ms = int(time.time() * 1000)
-        content = {**to_fields(progress), "tables": list(self.settings.tables), "at_ms": now_ms}
+        chosen = {"tables": list(self.settings.tables), HIDDEN: list(self.settings.hidden)}
+        content = {**to_fields(progress), **chosen, "at_ms": now_ms}
         topics = self._writer.topics
         foretold = self._ahead.foretold(outgoing, topics) if self._capture._foretells else None
         if foretold is None:

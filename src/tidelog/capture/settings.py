@@ -55,9 +55,14 @@ class CaptureSettings:
         self._check_format()
         if not self.tables:
             raise UsageError("no tables are named; say them as schema.table, with * for any")
-        for column in (*self.exclude, *self.mask):
+        for column in self.hidden:
             if column.count(".") < 2:
                 raise UsageError(f"{column!r} is not a column; write schema.table.column")
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns that nobody is to read."""
+        return (*self.exclude, *self.mask)
 
     def _check_format(self) -> None:
         if self.written_as not in FORMATS:

@@ -1,18 +1,21 @@
 """Commands to parts: what `tidelog pause`, `resume` and `stop` have in common.
 
 A part is meant by its name, and by its kind where parts of several kinds have that name. One that has reported can be
-told, whether it runs or not: `pause` and `resume` also count for one that starts later. The name of an event store
-means all processes that run it.
+told, whether it runs or not: `pause` and `resume` also count for one that starts later. One that has failed or is gone,
+and has nobody to hear it, is shown no more once it is told to stop. The name of an event store means all processes that
+run it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from tidelog.cli import options as command
 from tidelog.cli import suggestions
 from tidelog.cli.main import OK
-from tidelog.control.status import STORE, Report, send_command, status_for
+from tidelog.control.health import FAULTS, health_of
+from tidelog.control.status import STOP, STORE, Report, send_command, status_for, take_away
 from tidelog.errors import UsageError
 
 MEANT = "as `tidelog status` shows it; an app: all its parts; an event store: all processes that run it"
@@ -29,9 +32,22 @@ def run(name: str, made: command.Parser, arguments: list[str]) -> int:
     options = command.parse(made, arguments)
     with command.connect(options) as cluster:
         meant = find(status_for(cluster), options.part, options.kind)
+        if name == STOP and has_nobody(meant, time.time() * 1000):
+            take_away(cluster, meant.kind, meant.name)
+            print(f"{meant.kind} {meant.name} does not run; `tidelog status` shows it no more")
+            return OK
         send_command(cluster, meant.kind, meant.name, name)
     print(f"{meant.kind} {meant.name} is told to {name}")
     return OK
+
+
+def has_nobody(report: Report, now_ms: float) -> bool:
+    """Whether it ended by a fault, and its process has told nothing since. One that lives after all is shown again when
+    it reports."""
+    if "at_ms" not in report.figures:
+        return False  # all processes of a store
+    health = health_of(report, now_ms)
+    return health.silent and health.state in FAULTS
 
 
 def find(told: Iterable[Report], name: str, kind: str | None) -> Report:
