@@ -15,6 +15,7 @@ from capture.databases import Shop
 from capture.replaying import replayed, told
 from proving import proves
 from tidelog.capture import chunking
+from tidelog.capture.sources.postgres.source import PostgresSource
 from tidelog.client.cluster import Cluster
 from tidelog.client.producer import Producer
 
@@ -104,7 +105,26 @@ def signal(bootstrap: str, kind: str, **data: Any) -> None:
 def test_a_table_that_is_made_anew_in_the_middle_of_its_incremental_snapshot_has_no_old_rows(
     shop: Shop, tidelog_broker: tidelog.Broker, caught_up: Any
 ) -> None:
-    bootstrap = tidelog_broker.bootstrap
+    made_anew_while_it_is_read(shop, tidelog_broker.bootstrap, caught_up)
+
+
+@proves("D1", "D3", "cdc.17")
+@pytest.mark.parametrize("shop", ["postgres"], indirect=True)
+def test_it_has_none_either_where_others_write_just_when_it_is_seen(
+    shop: Shop, tidelog_broker: tidelog.Broker, caught_up: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream is not at the end of the log then, and --once has to wait for it."""
+    written = PostgresSource._written
+
+    def behind_others(source: PostgresSource) -> Any:
+        source.heartbeat()
+        return written(source)
+
+    monkeypatch.setattr(PostgresSource, "_written", behind_others)
+    made_anew_while_it_is_read(shop, tidelog_broker.bootstrap, caught_up)
+
+
+def made_anew_while_it_is_read(shop: Shop, bootstrap: str, caught_up: Any) -> None:
     signal(bootstrap, "execute", **{"data-collections": [f"{shop.schema}.credit"]})
     signal(bootstrap, "pause")
     caught_up()

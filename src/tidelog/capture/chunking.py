@@ -146,8 +146,10 @@ class Chunking:
         tables = self._tables()
         try:
             before, after = self._state, incremental.told(self._state, signal, [table.full_name for table in tables])
+            known = {} if before is None else before.conditions
             for table in tables:
-                self._keeps(after, table)  # which refuses what is no condition
+                if after is not None and after.conditions.get(table.full_name) != known.get(table.full_name):
+                    self._keeps(after, table)  # which refuses what is no condition
             self._state = after
         except (ValueError, TypeError, AttributeError, UsageError) as error:
             self._log.warning("signal %s is passed over: %s", signal, error)
@@ -174,19 +176,28 @@ class Chunking:
         assert state is not None
         table = next((one for one in self._tables() if one.full_name == state.tables[0]), None)
         if table is None or not table.key:
-            self._log.warning("%s has no primary key, or is gone; it is left out of the snapshot", state.tables[0])
-            left = state.tables[1:]
-            self._state = self._next = replace(state, tables=left, after=None, to=None) if left else None
-            self.is_dirty = True
+            self._leave_out(state, f"{state.tables[0]} has no primary key, or is gone")
+            return
+        try:
+            keep = self._keeps(state, table)
+        except UsageError as error:  # a column of it is gone, or is hidden by now
+            self._leave_out(state, str(error))
             return
         if state.to is None:
             state = replace(state, to=self._source.last_key(table))
-        number, keep = uuid4().hex, self._keeps(state, table)
+        number = uuid4().hex
         self._source.watermark(incremental.mark(number, "low"))
         rows = [] if state.to is None else self._source.chunk(table, state.after, state.to, CHUNK_ROWS)
         self._source.watermark(incremental.mark(number, "high"))
         self._window = incremental.window_of(number, table, rows, key_of(table), CHUNK_ROWS, keep)
         self._state = self._next = state
+
+    def _leave_out(self, state: Incremental, why: str) -> None:
+        """The first table, or what is left of it."""
+        self._log.warning("%s; %s is left out of the snapshot", why, state.tables[0])
+        left = state.tables[1:]
+        self._state = self._next = replace(state, tables=left, after=None, to=None) if left else None
+        self.is_dirty = True
 
     def _keeps(self, state: Incremental | None, table: SourceTable) -> Keeps | None:
         text = None if state is None else state.conditions.get(table.full_name)

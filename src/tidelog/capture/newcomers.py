@@ -27,6 +27,7 @@ class Intake(NamedTuple):
     names: Sequence[str]
     anew: Collection[str]  # those that are read from their beginning, also where they are being read
     truncated: Sequence[SourceTable]
+    owed: bool  # some wait until the stream has told what was written before
 
 
 def look(
@@ -57,6 +58,7 @@ def look(
         [one.table.full_name for one in read],
         {one.table.full_name for one in read if one.missed},
         [one.table for one in read if one.missed and one.table.full_name in known],
+        any(one.need == WAIT for one in found),
     )
 
 

@@ -238,6 +238,7 @@ class _Session:
         self._idle: Idle | None = None
         self._told_us = 0  # all that the source committed before is told
         self._looked_at = float("-inf")  # for tables that are new
+        self._owed = False  # some of them wait until the stream has told what was written before
         self._stored_at = self._beat_at = self._topic_beat_at = time.monotonic()
 
     def run(self) -> None:
@@ -328,6 +329,7 @@ class _Session:
         self._looked_at = time.monotonic()
         reading = incremental.from_fields(self._progress.incremental)
         found = newcomers.look(self._source.newcomers, self._writer.known, reading, first=chunking is None)
+        self._owed = found is not None and found.owed
         if found is None or not found.tables:
             return False
         if found.names:
@@ -357,10 +359,12 @@ class _Session:
         return bool(found.names)
 
     def _take_in_newcomers(self, chunking: Chunking, *, at_once: bool = False) -> bool:
-        """Whether there are any; looked for now and then, or `at_once`."""
+        """Whether there are any, or will be; looked for now and then, or `at_once`."""
         due = at_once or time.monotonic() - self._looked_at >= newcomers.EVERY_S
-        if self._progress.open is not None or not due or not self._ask_for_newcomers(chunking):
+        if self._progress.open is not None or not due:
             return False
+        if not self._ask_for_newcomers(chunking):
+            return self._owed
         try:
             self._source.prepare()
         except UsageError as error:
