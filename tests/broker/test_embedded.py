@@ -127,6 +127,17 @@ def test_the_child_process_ends_when_its_parent_is_killed(tmp_path: Path):
     assert not is_running(child)
 
 
+@proves("T1")
+def test_the_child_process_goes_on_when_something_is_said_to_it():
+    with tidelog.Broker() as broker:
+        assert broker._child is not None and broker._child.stdin is not None
+        for number in range(3):
+            broker._child.stdin.write(b"\0")
+            broker._child.stdin.flush()
+            create(broker, f"t{number}")
+        assert names(broker) == ["t0", "t1", "t2"]
+
+
 @proves("T6")
 @pytest.mark.real_interpreter
 def test_sigterm_stops_cleanly(tmp_path: Path):

@@ -129,3 +129,12 @@ def test_a_part_without_its_apps_name_is_near() -> None:
     with pytest.raises(UsageError, match=r"'zebra'; `tidelog status` lists them"):
         find(iter(reports), "zebra", None)
     assert find(iter(reports), "shop", None).kind == "app"
+
+
+@proves("T10", "P3")
+def test_a_store_is_one_thing_also_where_a_report_has_its_bare_name() -> None:
+    """As a program reports that supervises the store itself."""
+    reports = [Report("store", "seats", {}), Report("store", "seats.web1-47", {"store": "seats"})]
+    for kind in (None, "store"):
+        assert find(iter(reports), "seats", kind)[:2] == ("store", "seats")
+    assert find(iter(reports[1:]), "seats", None)[:2] == ("store", "seats")

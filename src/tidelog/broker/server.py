@@ -16,6 +16,7 @@ connections in all and by address, bytes of requests in memory, bytes of one fra
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 STOP_WITHIN_S = 10.0
 STOP_LOOK_S = 0.02
 REVOKED_WITHIN_S = 1.0
+PARENT_BYTES = 4096
 ANONYMOUS = "ANONYMOUS"
 GATEWAY = "TIDELOG_GATEWAY"  # the listener that the broker has for its own HTTP server, where a login is demanded
 PLAIN = "PLAIN"
@@ -201,11 +203,12 @@ class Server:
 
     def end_with_parent(self, descriptor: int) -> None:
         """Stops when the other end of this pipe closes: a broker that was started by a program does not outlive it."""
-        self._loop.add_reader(descriptor, partial(self._parent_gone, descriptor))
+        self._loop.add_reader(descriptor, partial(self._look_at_parent, descriptor))
 
-    def _parent_gone(self, descriptor: int) -> None:
-        self._loop.remove_reader(descriptor)
-        self._stop("parent ended")
+    def _look_at_parent(self, descriptor: int) -> None:
+        if not os.read(descriptor, PARENT_BYTES):  # what is said is not an end
+            self._loop.remove_reader(descriptor)
+            self._stop("parent ended")
 
     def stop_soon(self) -> None:
         """From any thread."""

@@ -53,7 +53,7 @@ def has_nobody(report: Report, now_ms: float) -> bool:
 def find(told: Iterable[Report], name: str, kind: str | None) -> Report:
     reports = list(told)
     found = sorted(one for one in reports if one.name == name)
-    if any(one.is_meant_by(name) for one in reports if one not in found):
+    if STORE not in (one.kind for one in found) and any(one.is_meant_by(name) for one in reports if one not in found):
         found.append(Report(STORE, name, {}))
     meant = [one for one in found if kind in (None, one.kind)]
     if len(meant) == 1:

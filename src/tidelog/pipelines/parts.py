@@ -220,7 +220,7 @@ class QueryPart:
             told = told_since(self._query, self.progress.last)
             self.progress.take(told)
             if told:
-                self._written.count(int(one["batchId"]) for one in told if is_micro_batch(one))
+                self._written.count(max((int(one["batchId"]) for one in told if is_micro_batch(one)), default=-1))
                 self._written.state_bytes = self.progress.state_bytes
 
 

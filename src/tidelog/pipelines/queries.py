@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -84,8 +84,9 @@ class Written:
         self.untold[batch] = rows
         self.batch = batch
 
-    def count(self, batches: Iterable[int]) -> None:
-        self.rows += sum(self.untold.pop(batch, 0) for batch in batches)
+    def count(self, last: int) -> None:
+        """Spark has told of this micro-batch. Those before are over, too, where its list of a hundred was too short."""
+        self.rows += sum(self.untold.pop(batch) for batch in list(self.untold) if batch <= last)
 
 
 def start_query(

@@ -365,6 +365,10 @@ def test_rows_that_are_written_are_told_with_the_rows_that_they_were_made_of() -
     assert figures() == (3, 2)
     entries.append(entry_of({**told(1, 5), "timestamp": "2026-01-01T00:01:00.000Z"}))
     assert figures() == (8, 6)
+    part._written.committed(2, 1)
+    part._written.committed(3, 1)
+    entries[:] = [entry_of({**told(3, 1), "timestamp": "2026-01-01T00:02:00.000Z"})]
+    assert figures() == (9, 8), "Spark keeps its last hundred: what it does not tell any more was written all the same"
 
 
 class Entries(list[Any]):

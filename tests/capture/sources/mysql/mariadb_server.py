@@ -39,11 +39,9 @@ class MariaDbServer:
         if not self.folder.exists():
             self._install()
         words = [shutil.which("mariadbd", path=_PATH) or "", "--no-defaults", f"--datadir={self.folder}", *OPTIONS]
-        temporary = self.folder.with_name(f"{self.folder.name}.tmp")  # of its own: a server that starts empties it
-        temporary.mkdir(exist_ok=True)
         words += [
             f"--port={self.port}",
-            f"--tmpdir={temporary}",
+            f"--tmpdir={self._temporary()}",
             *self.options,
             *(["--user=root"] if os.geteuid() == 0 else []),
         ]
@@ -62,8 +60,15 @@ class MariaDbServer:
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         words = [shutil.which("mariadb-install-db", path=_PATH) or "", "--no-defaults", f"--datadir={self.folder}"]
         words += ["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]
+        words += [f"--tmpdir={self._temporary()}"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def _temporary(self) -> Path:
+        """Of its own, also while it is installed: a server that starts empties the folder."""
+        folder = self.folder.with_name(f"{self.folder.name}.tmp")
+        folder.mkdir(exist_ok=True)
+        return folder
 
     def _answers(self) -> bool:
         try:
