@@ -36,8 +36,10 @@ from tidelog.capture.change import (
     RowChange,
     SchemaChange,
 )
+from tidelog.capture.sources.postgres.pgoutput import lsn_of
 from tidelog.capture.sources.postgres.session import SqlSession
 from tidelog.capture.sources.postgres.triggers.functions import PostgresNames
+from tidelog.capture.sources.postgres.triggers.lasting import LastingNumbers, write_down
 from tidelog.capture.sources.postgres.triggers.rows import LoggedShape
 from tidelog.capture.sources.postgres.triggers.seen import LogIdentity, Place, SeenSnapshot, place_in, seen_of
 from tidelog.errors import Disconnected, PeerError, SourceLost
@@ -83,6 +85,7 @@ class PostgresChangelog:
         self._session, self._names, self._identity = session, names, identity
         self._shape_of, self._bring_in_step = shape_of, bring_in_step
         self.seen = seen_of(position["seen"])
+        self._lasting = LastingNumbers(self.seen.xmax)
         self._batch: Iterator[list[Event]] | None = None
         self._begun = (seen_of(position["upto"]), place_in(position)) if "upto" in position else None
         self._tables: dict[int, Any] = {}
@@ -147,26 +150,30 @@ class PostgresChangelog:
                 self._bring_in_step()
             upto, changes = self._unseen(limit)
             if len(changes) >= limit:
+                write_down(self._session, self._names)
                 self._batch = self._large(upto, (-1, 0), limit)
                 return []
             if changes:
                 return self._small(upto, changes)
-            self.seen = upto
+            self.seen = upto.below(self._lasting.end)
             left = deadline - time.monotonic()
             if left <= 0:
-                return [Idle(self._identity.position(upto.text), self._quiet_since(upto))] if wait_s else []
+                return [Idle(self._identity.position(self.seen.text), self._quiet_since(upto))] if wait_s else []
             time.sleep(min(sleep_s, left))
             sleep_s = min(2 * sleep_s, LONGEST_SLEEP_S)
 
     def _unseen(self, limit: int) -> tuple[SeenSnapshot, list[Change]]:
-        """In one statement, so that rows and snapshot are of one instant."""
+        """In one statement, so that rows and snapshot are of one instant, and the log's end is behind them."""
         found = self._session.query(
             f"WITH c AS (SELECT c.* FROM {self._names.changes} c WHERE {self._condition()} ORDER BY c.id LIMIT %s)"
-            f" SELECT pg_current_snapshot()::text, {_COLUMNS} FROM (SELECT 1) one LEFT JOIN c ON true"
-            " ORDER BY c.id",
+            f" SELECT one.*, {_COLUMNS} FROM (SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text,"
+            " pg_current_wal_flush_lsn()::text) one LEFT JOIN c ON true ORDER BY c.id",
             [*self._values(), limit],
         )
-        return seen_of(found[0][0]), [row[1:] for row in found if row[1] is not None]
+        text, written, flushed = found[0][:3]
+        upto = seen_of(text)
+        self._lasting.look(upto.xmax, lsn_of(written), lsn_of(flushed), by=self._session.opened())
+        return upto, [row[3:] for row in found if row[3] is not None]
 
     def _condition(self) -> str:
         """Not seen yet: what has begun since, and what was open then."""
@@ -189,9 +196,10 @@ class PostgresChangelog:
 
     def _small(self, upto: SeenSnapshot, changes: list[Change]) -> list[Event]:
         told, before = in_order(changes), self.seen.text
-        ends = [self._identity.position(before, upto.text, one.place) for one in told]
-        ends[-1] = self._identity.position(upto.text)
-        self.seen = upto
+        self._lasting.reach(max(one.xid for one in told) + 1)  # they are committed
+        self.seen = upto.below(self._lasting.end)
+        ends = [self._identity.position(before, self.seen.text, one.place) for one in told]
+        ends[-1] = self._identity.position(self.seen.text)
         quiet_us = self._quiet_us
         events = self._transactions(told, ends)
         return events if self._quiet_since(upto) == quiet_us else [*events, Idle(ends[-1], self._quiet_us)]
@@ -200,6 +208,7 @@ class PostgresChangelog:
 
     def _large(self, upto: SeenSnapshot, after: Place, limit: int) -> Iterator[list[Event]]:
         """It begins with its end, in front of its first events: an Idle alone would mean that nothing is there."""
+        self._lasting.reach(upto.xmax)  # it was written down
         before = self.seen.text
         first: list[Event] = [Idle(self._identity.position(before, upto.text, after), self._quiet_us)]
         listed = self._listed(upto, after)

@@ -2,6 +2,8 @@
 
     xmin:xmax:a,b      every transaction below xmax has ended, but for a and b; nothing from xmax on has
 
+Here it ends where numbers last (`lasting.py`): what is from there on has told nothing, and is looked for again.
+
 A position is {"log", "system", "seen"}: all that `seen` has was told. Within a batch it is also "upto" and "last": of
 what `upto` has and `seen` has not, the transactions up to the place `last` were told. The order in a batch is a rule
 (`changelog.py`), so that a restart finds the same one.
@@ -30,6 +32,13 @@ class SeenSnapshot(NamedTuple):
 
     def has(self, xid: int) -> bool:
         return xid < self.xmin or (xid < self.xmax and xid not in self.open)
+
+    def below(self, end: int) -> SeenSnapshot:
+        """With nothing from this number on."""
+        if end >= self.xmax:
+            return self
+        inside = sorted(xid for xid in self.open if xid < end)
+        return seen_of(f"{min(inside, default=end)}:{end}:{','.join(map(str, inside))}")
 
     def has_all_of(self, other: SeenSnapshot) -> bool:
         return self.xmax >= other.xmax and all(xid >= other.xmax or xid in other.open for xid in self.open)

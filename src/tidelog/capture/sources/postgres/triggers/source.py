@@ -31,6 +31,7 @@ from tidelog.capture.sources.postgres.triggers import checking, installing
 from tidelog.capture.sources.postgres.triggers.changelog import PostgresChangelog
 from tidelog.capture.sources.postgres.triggers.functions import PostgresNames
 from tidelog.capture.sources.postgres.triggers.installing import KEY
+from tidelog.capture.sources.postgres.triggers.lasting import write_down
 from tidelog.capture.sources.postgres.triggers.rows import LoggedShape, LoggedTable, shape_of
 from tidelog.capture.sources.postgres.triggers.seen import LogIdentity, SeenSnapshot, seen_of
 from tidelog.control.captures import REPLACED
@@ -82,7 +83,8 @@ class TriggerSource(PostgresSource):
 
     def snapshot(self) -> ExportedSnapshot:  # type: ignore[override]
         identity = self._identity()
-        return TriggerSnapshot(self._session, self._catalog, identity, [each.known for each in self._live()])
+        tables = [each.known for each in self._live()]
+        return TriggerSnapshot(self._session, self._catalog, self._names, identity, tables)
 
     def stream(self, position: Position) -> PostgresChangelog:  # type: ignore[override]
         identity = self._identity()
@@ -263,11 +265,19 @@ class TriggerSource(PostgresSource):
 class TriggerSnapshot(ExportedSnapshot):
     """Its position is what its rows are: all that the exported snapshot has."""
 
-    def __init__(self, session: SqlSession, catalog: Catalog, identity: LogIdentity, tables: Sequence[Known]) -> None:
+    def __init__(
+        self,
+        session: SqlSession,
+        catalog: Catalog,
+        names: PostgresNames,
+        identity: LogIdentity,
+        tables: Sequence[Known],
+    ) -> None:
         self._captured = tables
         holder, name = exported(session)
         with session.telling():
             seen: Any = holder.execute("SELECT pg_current_snapshot()::text").fetchall()[0][0]
+        write_down(session, names)
         self.position = identity.position(str(seen))
         super().__init__(session, catalog, holder, name)
 
