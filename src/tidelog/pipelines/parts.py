@@ -156,7 +156,10 @@ class QueryPart:
 
     def stop(self) -> None:
         query = self._query
-        if query is None or not query.isActive:
+        if query is None:
+            return
+        if not query.isActive:
+            query.stop()  # for its thread, which asks for Spark until it has ended
             return
         deadline, before = time.monotonic() + BETWEEN_S, _ended_batches(query)
         while query.isActive and time.monotonic() < deadline and _is_at_work(query):
